@@ -1,0 +1,49 @@
+// What a backend offers to the model: memory, weights in its own order, and the ops of this folder. Pointers that ops take are its memory.
+#pragma once
+#include "gguf/reader.h"
+#include "ops/argmax.h"
+#include "ops/attention.h"
+#include "ops/deltanet.h"
+#include "ops/embed.h"
+#include "ops/matmul.h"
+#include "ops/norm.h"
+#include "ops/swiglu.h"
+#include <string>
+
+namespace lucebox::ops {
+
+// What a model's ops need beside their tensors; the backend takes its scratch from it.
+struct Limits {
+    int max_rows, slots;
+    int key_heads, value_heads;
+};
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+    virtual std::string name() const = 0;
+
+    // Zeroed memory that lives as long as the backend. Throws Error(kOutOfMemory).
+    virtual void* allocate(uint64_t bytes) = 0;
+    // Bytes that a weight takes beside the file's own; 0 = it is used where it is mapped.
+    virtual uint64_t packed_bytes(gguf::Type type, uint64_t rows, uint64_t columns) const = 0;
+    // Fills packed (packed_bytes of it) from the mapped tensor.
+    virtual Weight prepare(const gguf::Tensor& tensor, uint8_t* packed) = 0;
+    // Bytes of scratch for these limits, and the memory for it.
+    virtual uint64_t scratch_bytes(const Limits& limits) const = 0;
+    virtual void use_scratch(const Limits& limits, void* scratch) = 0;
+
+    virtual void embed(const Embed& op) = 0;
+    virtual void norm(const Norm& op) = 0;
+    virtual void matmul(const Matmul& op) = 0;
+    virtual void swiglu(const Swiglu& op) = 0;
+    virtual void deltanet(const Deltanet& op) = 0;
+    virtual void attention(const Attention& op) = 0;
+    virtual void argmax(const Argmax& op) = 0;
+
+    virtual void copy(void* to, const void* from, uint64_t bytes) = 0;  // inside the backend's memory, in order with the ops
+    virtual void download(void* host, const void* from, uint64_t bytes) = 0;
+    virtual void upload(void* to, const void* host, uint64_t bytes) = 0;
+};
+
+}  // namespace lucebox::ops

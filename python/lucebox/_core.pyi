@@ -1,0 +1,142 @@
+"""The compiled extension: GGUF files, block formats, the engine. Errors are those of lucebox.errors."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Metadata = dict[str, Any]
+
+def cpu_features() -> dict[str, bool]:
+    """What the kernels may use on this machine: avx2, fma, f16c, avx512 (f, bw, vl, dq), avx512_vnni, avx512_vbmi."""
+
+def variants() -> list[str]:
+    """Variants of the CPU kernels that this build has and this machine runs, the slowest first: portable, avx2, avx512."""
+
+class TensorInfo:
+    name: str
+    type: str
+    dims: list[int]
+    offset: int
+    nbytes: int
+    part: int
+
+class GGUFFile:
+    """A GGUF file (the first part opens the whole split), mapped read-only. Raises GGUFError."""
+
+    path: str
+    parts: list[str]
+    version: int
+    alignment: int
+    nbytes: int
+    metadata: Metadata
+    """Keys in file order. Integers, floats, bools, str (invalid UTF-8 as surrogate escapes), lists of these."""
+    tensors: list[TensorInfo]
+    def __init__(self, path: str) -> None: ...
+    def data(self, name: str) -> npt.NDArray[np.uint8]:
+        """The tensor's bytes [nbytes], read-only and mapped."""
+
+def write_gguf(
+    path: str,
+    metadata: Sequence[tuple[str, str, Any]],
+    tensors: Sequence[tuple[str, str, Sequence[int], npt.NDArray[np.uint8]]],
+    alignment: int = 32,
+) -> None:
+    """Writes a version-3 file atomically (a temporary file beside it, then a rename).
+
+    metadata: (key, type, value), type one of u8 i8 u16 i16 u32 i32 f32 bool str u64 i64 f64, or such a type and [] for an array.
+    tensors: (name, type as TensorInfo.type, dims as in the file, bytes).
+    """
+
+def tensor_types() -> list[tuple[int, str, int, int, bool]]:
+    """(id, name, values a block, bytes a block, usable as a matrix) of every ggml type."""
+
+def dequantize(type: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """All values of whole blocks, flat."""
+
+def quantize(
+    type: str, x: npt.NDArray[np.float32], importance: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[np.uint8]:
+    """x [rows, columns] as block bytes [rows, row_bytes]; importance [columns]. f32 f16 bf16 q8_0 q4_0 q4_K q6_K iq4_xs."""
+
+class ModelInfo:
+    """What a GGUF file of a supported architecture says of its model. Raises GGUFError or UnsupportedModelError."""
+
+    architecture: str
+    vocab: int
+    hidden: int
+    layers: int
+    context_length: int
+    mtp: Literal["none", "present", "announced but absent"]
+    recurrent: list[bool]
+    def __init__(self, file: GGUFFile) -> None: ...
+
+class PlanEntry:
+    name: str
+    nbytes: int
+    kind: Literal["mapped", "allocated"]
+
+def plan(
+    file: GGUFFile, *, max_ctx: int, kv: str = "q8_0", slots: int = 1, max_rows: int = 128, variant: str = "auto", threads: int = 0
+) -> list[PlanEntry]:
+    """Every buffer the engine would take, before anything is allocated."""
+
+class Engine:
+    """A loaded model with `slots` sequences. One call at a time; a call releases the GIL.
+
+    variant: "auto" (the fastest of variants()) or one of variants(). threads: 0 = one a physical core.
+    progress: called with 0..1 while weights are prepared; an exception it raises stops the load.
+    Raises GGUFError, UnsupportedModelError, OutOfMemoryError, RequestError.
+    """
+
+    info: ModelInfo
+    variant: str
+    threads: int
+    max_ctx: int
+    kv: str
+    slots: int
+    max_rows: int
+    def __init__(
+        self,
+        file: GGUFFile,
+        *,
+        max_ctx: int,
+        kv: str = "q8_0",
+        slots: int = 1,
+        max_rows: int = 128,
+        variant: str = "auto",
+        threads: int = 0,
+        progress: Callable[[float], None] | None = None,
+    ) -> None: ...
+    def allocated(self) -> list[PlanEntry]: ...
+    def length(self, slot: int) -> int:
+        """Tokens the slot's state holds."""
+    def reset(self, slot: int) -> None: ...
+    @overload
+    def forward(
+        self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["all", "last"] = "last"
+    ) -> npt.NDArray[np.float32]: ...
+    @overload
+    def forward(self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["argmax"]) -> npt.NDArray[np.int32]: ...
+    @overload
+    def forward(self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["none"]) -> None: ...
+    def forward(self, batch, logits="last"):
+        """Appends tokens to slots: batch = [(slot, ids), …], each slot at most once, each with at least one id.
+
+        Long inputs are cut into calls of max_rows rows. Results by `logits`: "all" f32 [tokens, vocab] in batch order, "last"
+        f32 [len(batch), vocab], "argmax" i32 [len(batch)] of the last rows (value descending, id ascending), "none".
+        Raises ContextFullError (nothing was appended), RequestError (unknown id or slot), DeviceError (NaN; names the layer).
+        """
+    def hidden(self, ids: Sequence[int], layers: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Residual stream after the given layers, f32 [len(layers), tokens, hidden], of a fresh sequence; keeps no state (slot 0 must be empty)."""
+
+class SamplingParams:
+    """temperature 0 = greedy. top_k 0, top_p 1, min_p 0 = off. Raises RequestError for values out of range."""
+
+    def __init__(
+        self, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0
+    ) -> None: ...
+
+def sample(logits: npt.NDArray[np.float32], params: SamplingParams, position: int, choice: int = 0) -> int:
+    """One token id by docs/numerics.md, "Sampling": a pure function of its arguments."""
