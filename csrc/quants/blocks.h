@@ -1,4 +1,4 @@
-// What the families share: reading fields of a block, and the decoders by name. Inside csrc/quants only.
+// What the families share: reading fields of a block, and the decoders and encoders by name. Inside csrc/quants only.
 #pragma once
 #include "quants/quants.h"
 #include <cstring>
@@ -28,5 +28,16 @@ using Decoder = void(const uint8_t* b, Block& out);
 Decoder decode_q4_0, decode_q4_1, decode_q5_0, decode_q5_1, decode_q8_0, decode_mxfp4;
 Decoder decode_q2_K, decode_q3_K, decode_q4_K, decode_q5_K, decode_q6_K;
 Decoder decode_iq1_s, decode_iq1_m, decode_iq2_xxs, decode_iq2_xs, decode_iq2_s, decode_iq3_xxs, decode_iq3_s, decode_iq4_nl, decode_iq4_xs;
+
+// Each writes one row of `columns` values as blocks; importance [columns] or null.
+using Encoder = void(const float* x, size_t columns, const float* importance, uint8_t* out);
+Encoder encode_q4_0, encode_q8_0, encode_q4_K, encode_q6_K, encode_iq4_xs;
+
+inline void put_u16(uint8_t* b, int i, uint16_t x) { b[i] = static_cast<uint8_t>(x), b[i + 1] = static_cast<uint8_t>(x >> 8); }
+// Writes x at byte i rounded to f16 and returns what a decoder will read.
+inline float put_f16(uint8_t* b, int i, float x) {
+    put_u16(b, i, to_f16(x));
+    return f16(b, i);
+}
 
 }  // namespace lucebox::quants

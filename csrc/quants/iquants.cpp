@@ -1,7 +1,10 @@
 // The IQ types: 4-bit levels from a table, and groups of 4 or 8 values taken from a grid. A grid row is packed in 16 bits
 // (quants/grids.inc); signs come apart from it. o names a group of 8, g a 32.
 #include "quants/blocks.h"
+#include "quants/search.h"
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace lucebox::quants {
 namespace {
@@ -25,6 +28,29 @@ void iq2_group(Block& out, int o, uint16_t row, uint32_t signs) {
 // IQ1: eight times (grid + delta), delta = +1/8 or -1/8.
 void iq1_group(Block& out, int o, int row, bool minus) {
     for (int i = 0; i < 8; i++) out.q[8 * o + i] = static_cast<int8_t>(8 * two_bit(kIQ1, kGridIQ1[row], i) + (minus ? -1 : 1));
+}
+
+void encode_block_iq4_xs(const float* x, const float* importance, uint8_t* out) {
+    float sum = 0, scale[8];
+    for (int e = 0; e < 256; e++) sum += x[e] * x[e];
+    for (int s = 0; s < 8; s++) {
+        const float* xs = x + 32 * s;
+        float w[32];
+        for (int l = 0; l < 32; l++) w[l] = importance ? importance[32 * s + l] * std::sqrt(2 * sum / 256 + xs[l] * xs[l]) : xs[l] * xs[l];
+        scale[s] = search_levels(xs, w, 32);
+    }
+    std::memset(out, 0, 136);
+    const float d = -largest(scale, 8) / 32, inverse = d != 0 ? 1 / d : 0;
+    put_f16(out, 0, d);
+    uint32_t high = 0;
+    for (int s = 0; s < 8; s++) {
+        const int stored = std::clamp(round_even(inverse * scale[s]), -32, 31);
+        out[4 + s / 2] |= static_cast<uint8_t>(((stored + 32) & 15) << 4 * (s % 2));
+        high |= static_cast<uint32_t>((stored + 32) >> 4) << 2 * s;
+        const float step = d * static_cast<float>(stored), per_step = step != 0 ? 1 / step : 0;
+        for (int l = 0; l < 32; l++) out[8 + 16 * s + l % 16] |= static_cast<uint8_t>(nearest_level(per_step * x[32 * s + l]) << 4 * (l / 16));
+    }
+    put_u16(out, 2, static_cast<uint16_t>(high));
 }
 
 }  // namespace
@@ -105,6 +131,10 @@ void decode_iq4_xs(const uint8_t* b, Block& out) {
         out.scale[t] = static_cast<int8_t>((low | high << 4) - 32);
     }
     for (int e = 0; e < 256; e++) out.q[e] = kLevels[nibble(b, 8 + 16 * (e / 32) + e % 16, e % 32 / 16)];
+}
+
+void encode_iq4_xs(const float* x, size_t columns, const float* importance, uint8_t* out) {
+    for (size_t at = 0; at < columns; at += 256, out += 136) encode_block_iq4_xs(x + at, importance ? importance + at : nullptr, out);
 }
 
 }  // namespace lucebox::quants

@@ -1,6 +1,9 @@
 // The types of 32 values with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, MXFP4.
 #include "quants/blocks.h"
+#include "quants/search.h"
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace lucebox::quants {
 namespace {
@@ -48,6 +51,39 @@ void decode_mxfp4(const uint8_t* b, Block& out) {
     const uint32_t e = b[0];
     set_scale(out, std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1) << 23));
     for (int i = 0; i < 32; i++) out.q[i] = kHalves[quant4(b + 1, i)];
+}
+
+void encode_q8_0(const float* x, size_t columns, const float*, uint8_t* out) {
+    for (const float* end = x + columns; x < end; x += 32, out += 34) {
+        const float d = std::fabs(largest(x, 32)) / 127, inverse = d != 0 ? 1 / d : 0;
+        put_f16(out, 0, d);
+        for (int e = 0; e < 32; e++) {
+            const float q = std::round(x[e] * inverse);
+            out[2 + e] = static_cast<uint8_t>(std::fabs(q) <= 127 ? static_cast<int>(q) : 0);  // d below 2^-128 has no inverse
+        }
+    }
+}
+
+void encode_q4_0(const float* x, size_t columns, const float* importance, uint8_t* out) {
+    float sum = 0;
+    for (size_t i = 0; i < columns; i++) sum += x[i] * x[i];
+    const float variance = sum / static_cast<float>(columns);
+    for (size_t at = 0; at < columns; at += 32, out += 18) {
+        uint8_t level[32];
+        if (importance) {
+            float w[32];
+            for (int e = 0; e < 32; e++) w[e] = importance[at + e] * std::sqrt(variance + x[at + e] * x[at + e]);
+            put_f16(out, 0, search_symmetric(x + at, w, 32, 8, level));
+        } else {
+            const float d = largest(x + at, 32) / -8, inverse = d != 0 ? 1 / d : 0;
+            put_f16(out, 0, d);
+            for (int e = 0; e < 32; e++) {
+                const float q = x[at + e] * inverse + 8.5f;
+                level[e] = static_cast<uint8_t>(std::fabs(q) < 17 ? std::min(15, static_cast<int>(q)) : 0);
+            }
+        }
+        for (int i = 0; i < 16; i++) out[2 + i] = static_cast<uint8_t>(level[i] | level[i + 16] << 4);
+    }
 }
 
 }  // namespace lucebox::quants

@@ -1,6 +1,8 @@
-// The decoder of each type, and values from decoded blocks: one formula for all quantised types.
+// The decoder and the encoder of each type, and values from decoded blocks: one formula for all quantised types.
 #include "error.h"
 #include "quants/blocks.h"
+#include <algorithm>
+#include <cmath>
 
 namespace lucebox::quants {
 namespace {
@@ -42,6 +44,26 @@ void dequantize_floats(Type type, const uint8_t* data, float* y, size_t n) {
     for (size_t i = 0; i < n; i++, data += 2) y[i] = type == Type::F16 ? f16(data, 0) : from_bf16(u16(data, 0));
 }
 
+Encoder* encoder(Type type) {
+    switch (type) {
+        case Type::Q4_0: return encode_q4_0;
+        case Type::Q8_0: return encode_q8_0;
+        case Type::Q4_K: return encode_q4_K;
+        case Type::Q6_K: return encode_q6_K;
+        case Type::IQ4_XS: return encode_iq4_xs;
+        default: break;
+    }
+    throw Error(Kind::kRequest, join("type ", gguf::type_info(type).name, " has no encoder here; f32, f16, bf16, q8_0, q4_0, q4_K, q6_K and iq4_xs have"));
+}
+
+void encode_floats(Type type, const float* x, size_t n, uint8_t* out) {
+    if (type == Type::F32) {
+        std::memcpy(out, x, 4 * n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++, out += 2) put_u16(out, 0, type == Type::F16 ? to_f16(x[i]) : to_bf16(x[i]));
+}
+
 }  // namespace
 
 bool has_minimum(Type type) {
@@ -65,6 +87,20 @@ void dequantize(Type type, const uint8_t* data, float* y, size_t n) {
             else y[e] = y[e] - block.dmin * static_cast<float>(block.min[e / 16]);
         }
     }
+}
+
+void quantize(Type type, const float* x, size_t n, size_t columns, const float* importance, uint8_t* out) {
+    if (gguf::is_float(type)) return encode_floats(type, x, n, out);
+    Encoder* encode = encoder(type);
+    LUCE_CHECK(columns > 0 && columns % gguf::type_info(type).block == 0 && n % columns == 0, kRequest, n, " values in rows of ", columns,
+               "; type ", gguf::type_info(type).name, " needs whole rows, each a multiple of ", gguf::type_info(type).block);
+    const float* odd = std::find_if_not(x, x + n, [](float v) { return std::isfinite(v); });
+    LUCE_CHECK(odd == x + n, kRequest, "value ", odd - x, " is not finite; type ", gguf::type_info(type).name, " cannot hold it");
+    if (importance) {
+        const float* bad = std::find_if_not(importance, importance + columns, [](float v) { return std::isfinite(v) && v >= 0; });
+        LUCE_CHECK(bad == importance + columns, kRequest, "importance of column ", bad - importance, " is negative or not finite");
+    }
+    for (size_t at = 0; at < n; at += columns, out += gguf::row_bytes(type, columns)) encode(x + at, columns, importance, out);
 }
 
 }  // namespace lucebox::quants
