@@ -28,6 +28,7 @@ public:
     void attention(const ops::Attention& op) override;
     void argmax(const ops::Argmax& op) override;
 
+    void clear(void* at, uint64_t bytes) override { memset(at, 0, bytes); }
     void copy(void* to, const void* from, uint64_t bytes) override { memcpy(to, from, bytes); }
     void download(void* host, const void* from, uint64_t bytes) override { memcpy(host, from, bytes); }
     void upload(void* to, const void* host, uint64_t bytes) override { memcpy(to, host, bytes); }

@@ -41,6 +41,7 @@ public:
     virtual void attention(const Attention& op) = 0;
     virtual void argmax(const Argmax& op) = 0;
 
+    virtual void clear(void* at, uint64_t bytes) = 0;                   // to zeros
     virtual void copy(void* to, const void* from, uint64_t bytes) = 0;  // inside the backend's memory, in order with the ops
     virtual void download(void* host, const void* from, uint64_t bytes) = 0;
     virtual void upload(void* to, const void* host, uint64_t bytes) = 0;

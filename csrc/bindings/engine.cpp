@@ -1,0 +1,136 @@
+#include "bindings/bindings.h"
+#include "engine/engine.h"
+#include <mutex>
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+namespace py = pybind11;
+
+namespace lucebox::bindings {
+
+using engine::Engine;
+using engine::Options;
+using engine::Want;
+using FilePointer = std::shared_ptr<const gguf::File>;
+
+namespace {
+
+using Batch = std::vector<std::pair<int, std::vector<int32_t>>>;
+
+// Ctrl-C between batches: Python's handlers run, and what they raise stops the call.
+void poll_signals() {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+// An engine runs one call at a time; a second thread waits for its turn.
+struct PyEngine {
+    std::unique_ptr<Engine> engine;
+    std::mutex turn;
+
+    template <class Call> void exclusive(const Call& call) {
+        const py::gil_scoped_release release;
+        const std::lock_guard lock(turn);
+        call();
+    }
+};
+
+std::unique_ptr<PyEngine> open_engine(const FilePointer& file, const Options& options, const py::object& progress) {
+    Engine::Progress report;
+    if (!progress.is_none())
+        report = [&progress](double part) {
+            const py::gil_scoped_acquire gil;
+            if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+            progress(part);
+        };
+    const py::gil_scoped_release release;
+    auto self = std::make_unique<PyEngine>();
+    self->engine = std::make_unique<Engine>(file, options, report);
+    return self;
+}
+
+py::object forward(PyEngine& self, const Batch& batch, const std::string& logits) {
+    std::vector<engine::Request> requests;
+    size_t tokens = 0;
+    for (const auto& [slot, ids] : batch) requests.push_back({slot, ids}), tokens += ids.size();
+    const size_t vocab = static_cast<size_t>(self.engine->config().vocab);
+    const auto run = [&](Want want, void* out) { self.exclusive([&] { self.engine->forward(requests, want, out, poll_signals); }); };
+    if (logits == "none") return run(Want::kNone, nullptr), py::none();
+    if (logits == "argmax") {
+        py::array_t<int32_t> ids(static_cast<py::ssize_t>(batch.size()));
+        return run(Want::kArgmax, ids.mutable_data()), ids;
+    }
+    if (logits != "all" && logits != "last") throw py::value_error("logits is \"" + logits + "\"; it may be all, last, argmax or none");
+    py::array_t<float> rows({logits == "all" ? tokens : batch.size(), vocab});
+    return run(logits == "all" ? Want::kAll : Want::kLast, rows.mutable_data()), rows;
+}
+
+py::array_t<float> hidden(PyEngine& self, const std::vector<int32_t>& ids, const std::vector<int>& layers) {
+    py::array_t<float> out({layers.size(), ids.size(), static_cast<size_t>(self.engine->config().hidden)});
+    float* data = out.mutable_data();
+    self.exclusive([&] { self.engine->hidden(ids, layers, data, poll_signals); });
+    return out;
+}
+
+Options make_options(int max_ctx, const std::string& kv, int slots, int max_rows, const std::string& variant, int threads) {
+    return {.max_ctx = max_ctx, .slots = slots, .max_rows = max_rows, .kv = kv, .variant = variant, .threads = threads};
+}
+
+void init_cpu(py::module_& m) {
+    m.def("cpu_features", [] {
+        const cpu::Features f = cpu::features();
+        py::dict d;
+        d["avx2"] = f.avx2, d["fma"] = f.fma, d["f16c"] = f.f16c;
+        d["avx512"] = f.avx512, d["avx512_vnni"] = f.avx512_vnni, d["avx512_vbmi"] = f.avx512_vbmi;
+        return d;
+    });
+    m.def("variants", [] {
+        std::vector<std::string> names;
+        for (const cpu::Kernels* kernels : cpu::variants()) names.push_back(kernels->name);
+        return names;
+    });
+    m.def("physical_cores", &cpu::physical_cores);
+}
+
+}  // namespace
+
+void init_engine(py::module_& m) {
+    init_cpu(m);
+    py::class_<ops::PlanEntry>(m, "PlanEntry")
+        .def_readonly("name", &ops::PlanEntry::name)
+        .def_readonly("nbytes", &ops::PlanEntry::bytes)
+        .def_property_readonly("kind", [](const ops::PlanEntry& e) { return e.mapped ? "mapped" : "allocated"; })
+        .def("__repr__", [](const ops::PlanEntry& e) { return join("PlanEntry(", e.name, ", ", e.bytes, ")"); });
+    m.def(
+        "plan",
+        [](const FilePointer& file, int max_ctx, const std::string& kv, int slots, int max_rows, const std::string& variant, int threads) {
+            return Engine::plan(*file, make_options(max_ctx, kv, slots, max_rows, variant, threads));
+        },
+        py::arg("file"), py::kw_only(), py::arg("max_ctx"), py::arg("kv") = "q8_0", py::arg("slots") = 1, py::arg("max_rows") = ops::kMaxRows,
+        py::arg("variant") = "auto", py::arg("threads") = 0);
+    py::class_<PyEngine>(m, "Engine")
+        .def(py::init([](const FilePointer& file, int max_ctx, const std::string& kv, int slots, int max_rows, const std::string& variant, int threads,
+                         const py::object& progress) { return open_engine(file, make_options(max_ctx, kv, slots, max_rows, variant, threads), progress); }),
+             py::arg("file"), py::kw_only(), py::arg("max_ctx"), py::arg("kv") = "q8_0", py::arg("slots") = 1, py::arg("max_rows") = ops::kMaxRows,
+             py::arg("variant") = "auto", py::arg("threads") = 0, py::arg("progress") = py::none())
+        .def_property_readonly("info", [](const PyEngine& e) { return e.engine->config(); })
+        .def_property_readonly("variant", [](const PyEngine& e) { return e.engine->options().variant; })
+        .def_property_readonly("threads", [](const PyEngine& e) { return e.engine->options().threads; })
+        .def_property_readonly("max_ctx", [](const PyEngine& e) { return e.engine->options().max_ctx; })
+        .def_property_readonly("kv", [](const PyEngine& e) { return e.engine->options().kv; })
+        .def_property_readonly("slots", [](const PyEngine& e) { return e.engine->options().slots; })
+        .def_property_readonly("max_rows", [](const PyEngine& e) { return e.engine->options().max_rows; })
+        .def("allocated", [](const PyEngine& e) { return e.engine->allocated(); })
+        .def("length",
+             [](PyEngine& e, int slot) {
+                 LUCE_CHECK(slot >= 0 && slot < e.engine->options().slots, kRequest, "slot is ", slot, "; the engine has ", e.engine->options().slots);
+                 return e.engine->length(slot);
+             },
+             py::arg("slot"))
+        .def("reset", [](PyEngine& e, int slot) { e.exclusive([&] { e.engine->reset(slot); }); }, py::arg("slot"))
+        .def("forward", &forward, py::arg("batch"), py::arg("logits") = "last")
+        .def("hidden", &hidden, py::arg("ids"), py::arg("layers"));
+}
+
+}  // namespace lucebox::bindings

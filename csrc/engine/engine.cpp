@@ -1,0 +1,193 @@
+#include "engine/engine.h"
+#include "engine/plan.h"
+#include <algorithm>
+#include <cstring>
+
+namespace lucebox::engine {
+
+namespace {
+std::unique_ptr<cpu::CpuBackend> make_backend(const Options& options) {
+    return std::make_unique<cpu::CpuBackend>(cpu::choose(options.variant), options.threads);
+}
+}  // namespace
+
+std::vector<ops::PlanEntry> Engine::plan(const gguf::File& file, const Options& asked) {
+    Options options = asked;
+    const model::Config config = model::read_config(file);
+    const model::Shape shape = check_options(options, config);
+    const auto backend = make_backend(options);
+    ops::Memory memory(*backend, true);
+    model::Qwen35(file, config, shape, *backend, memory, {});
+    return memory.entries();
+}
+
+Engine::Engine(std::shared_ptr<const gguf::File> file, const Options& options, const Progress& progress)
+    : file_(std::move(file)),
+      options_(options),
+      config_(model::read_config(*file_)),
+      shape_(check_options(options_, config_)),
+      rope_(config_.theta, config_.rope_dims),
+      pages_(shape_.slots, shape_.pages_a_slot()),
+      length_(static_cast<size_t>(shape_.slots)) {
+    const auto planned = plan(*file_, options_);
+    check_fits(planned);
+    const cpu::FloatMode mode;
+    backend_ = make_backend(options_);
+    memory_ = std::make_unique<ops::Memory>(*backend_, false);
+    model_ = std::make_unique<model::Qwen35>(*file_, config_, shape_, *backend_, *memory_, progress);
+    options_.variant = backend_->name();
+    const size_t angles = static_cast<size_t>(shape_.max_rows) * static_cast<size_t>(config_.rope_dims) / 2;
+    cos_.resize(angles), sin_.resize(angles);
+    batch_.rope_cos = cos_.data(), batch_.rope_sin = sin_.data();
+}
+
+void Engine::reset(int slot) {
+    LUCE_CHECK(slot >= 0 && slot < shape_.slots, kRequest, "slot is ", slot, "; the engine has ", shape_.slots);
+    model_->reset(slot);
+    pages_.release(slot);
+    length_[static_cast<size_t>(slot)] = 0;
+}
+
+void Engine::check(std::span<const Request> requests) const {
+    file_->check_unchanged();
+    uint32_t seen = 0;
+    for (const Request& request : requests) {
+        LUCE_CHECK(request.slot >= 0 && request.slot < shape_.slots, kRequest, "slot is ", request.slot, "; the engine has ", shape_.slots);
+        LUCE_CHECK(!(seen >> request.slot & 1), kRequest, "slot ", request.slot, " is asked for twice in one call");
+        seen |= 1u << request.slot;
+        LUCE_CHECK(!request.ids.empty(), kRequest, "slot ", request.slot, " is given no tokens; give at least one");
+        for (int32_t id : request.ids)
+            LUCE_CHECK(id >= 0 && id < config_.vocab, kRequest, "token id ", id, " is outside the vocabulary of ", config_.vocab);
+        const int64_t asked = static_cast<int64_t>(request.ids.size()), held = length(request.slot);
+        if (held + asked > shape_.max_ctx)
+            throw Error(Kind::kContextFull, join("slot ", request.slot, " holds ", held, " tokens and is given ", asked, "; the context has room for ",
+                                                 shape_.max_ctx, "; shorten the prompt or load with a larger max_ctx"),
+                        {{"asked", asked}, {"length", held}, {"max_ctx", int64_t{shape_.max_ctx}}});
+    }
+}
+
+// The next batch: as many rows of the requests, in order, as fit.
+std::vector<Engine::Part> Engine::fill(std::span<const Request> requests, std::vector<int>& done) {
+    std::vector<Part> parts;
+    batch_.rows = batch_.spans = 0;
+    for (size_t i = 0; i < requests.size() && batch_.rows < shape_.max_rows; i++) {
+        const int slot = requests[i].slot, left = static_cast<int>(requests[i].ids.size()) - done[i];
+        const int rows = std::min(left, shape_.max_rows - batch_.rows);
+        if (rows == 0) continue;
+        parts.push_back({i, done[i], rows});
+        batch_.span[batch_.spans++] = {.slot = slot, .first = batch_.rows, .rows = rows, .position = length(slot), .pending = 0, .commit = true};
+        for (int r = 0; r < rows; r++, batch_.rows++) {
+            const int row = batch_.rows, half = config_.rope_dims / 2;
+            batch_.token[row] = requests[i].ids[static_cast<size_t>(done[i] + r)];
+            batch_.slot[row] = slot;
+            batch_.position[row] = length(slot) + r;
+            rope_.fill(batch_.position[row], batch_.rope_cos + row * half, batch_.rope_sin + row * half);
+        }
+        done[i] += rows;
+    }
+    return parts;
+}
+
+// Runs the batch and moves the slots on.
+void Engine::run(std::span<const Request> requests, const std::vector<Part>& parts, const model::Qwen35::Tap& tap) {
+    for (const Part& part : parts) {
+        const int slot = requests[part.request].slot;
+        if (!pages_.reserve(slot, length(slot) + part.rows)) continue;
+        const auto& pages = pages_.of(slot);
+        backend_->upload(model_->page_table() + static_cast<size_t>(slot) * static_cast<size_t>(pages_.pages_a_slot()), pages.data(), pages.size() * sizeof(int32_t));
+    }
+    model_->forward(batch_, tap);
+    for (const Part& part : parts) length_[static_cast<size_t>(requests[part.request].slot)] += part.rows;
+}
+
+void Engine::run_head(int first, int count) {
+    batch_.wanted = count;
+    std::copy_n(wanted_.begin() + first, count, batch_.want);
+    model_->head(batch_);
+}
+
+void Engine::read_logits(std::span<const Request> requests, const std::vector<Part>& parts, Want want, void* out) {
+    std::vector<size_t> place;  // of each wanted row in out
+    wanted_.clear();
+    size_t before = 0;
+    for (size_t i = 0, p = 0; i < requests.size(); before += requests[i++].ids.size()) {
+        if (p == parts.size() || parts[p].request != i) continue;
+        const Part& part = parts[p];
+        const int first_row = batch_.span[p++].first;
+        const bool ends = part.first + part.rows == static_cast<int>(requests[i].ids.size());
+        for (int r = 0; r < part.rows; r++) {
+            if (want != Want::kAll && !(ends && r == part.rows - 1)) continue;
+            wanted_.push_back(first_row + r);
+            place.push_back(want == Want::kAll ? before + static_cast<size_t>(part.first + r) : i);
+        }
+    }
+    const size_t vocab = static_cast<size_t>(config_.vocab);
+    for (size_t at = 0; at < wanted_.size(); at += model::kHeadRows) {
+        const size_t count = std::min<size_t>(model::kHeadRows, wanted_.size() - at);
+        run_head(static_cast<int>(at), static_cast<int>(count));
+        int32_t best[model::kHeadRows];
+        backend_->download(best, model_->best(), count * sizeof(int32_t));
+        for (size_t i = 0; i < count; i++) {
+            if (best[i] < 0) explain_nan(requests, parts);
+            if (want == Want::kArgmax) static_cast<int32_t*>(out)[place[at + i]] = best[i];
+            else backend_->download(static_cast<float*>(out) + place[at + i] * vocab, model_->logits() + i * vocab, vocab * sizeof(float));
+        }
+    }
+}
+
+// The step again, with a look at each layer: the first whose rows are no numbers is to blame.
+void Engine::explain_nan(std::span<const Request> requests, const std::vector<Part>& parts) {
+    std::string where = "the output head";
+    bool found = false;
+    std::vector<float> h(static_cast<size_t>(batch_.rows) * static_cast<size_t>(config_.hidden));
+    model_->forward(batch_, [&](int layer, const float* rows) {
+        backend_->download(h.data(), rows, h.size() * sizeof(float));
+        if (found || std::all_of(h.begin(), h.end(), [](float x) { return x - x == 0.0f; })) return;
+        found = true, where = join("layer ", layer, config_.recurrent[static_cast<size_t>(layer)] ? " (DeltaNet)" : " (attention)");
+    });
+    for (const Part& part : parts) reset(requests[part.request].slot);
+    throw Error(Kind::kDevice, join("the logits are no numbers; first seen in ", where,
+                                    "; the file's weights are damaged or overflow: check it with `lucebox inspect --check`"));
+}
+
+void Engine::forward(std::span<const Request> requests, Want want, void* out, const Poll& poll) {
+    check(requests);
+    const cpu::FloatMode mode;
+    std::vector<int> done(requests.size());
+    try {
+        for (auto parts = fill(requests, done); !parts.empty(); parts = fill(requests, done)) {
+            run(requests, parts, {});
+            if (want != Want::kNone) read_logits(requests, parts, want, out);
+            if (poll) poll();
+        }
+    } catch (...) {  // half-done requests leave no trace
+        for (const Request& request : requests) reset(request.slot);
+        throw;
+    }
+}
+
+void Engine::hidden(std::span<const int32_t> ids, std::span<const int> layers, float* out, const Poll& poll) {
+    const Request request{0, ids};
+    check({&request, 1});
+    LUCE_CHECK(length(0) == 0, kRequest, "slot 0 holds ", length(0), " tokens; reset it first");
+    for (int layer : layers) LUCE_CHECK(layer >= 0 && layer < config_.layers, kRequest, "layer ", layer, " is not in 0 to ", config_.layers - 1);
+    const cpu::FloatMode mode;
+    std::vector<int> done(1);
+    const size_t width = static_cast<size_t>(config_.hidden);
+    try {
+        for (auto parts = fill({&request, 1}, done); !parts.empty(); parts = fill({&request, 1}, done)) {
+            const size_t first = static_cast<size_t>(parts[0].first), rows = static_cast<size_t>(parts[0].rows);
+            run({&request, 1}, parts, [&](int layer, const float* h) {
+                for (size_t i = 0; i < layers.size(); i++)
+                    if (layers[i] == layer) backend_->download(out + (i * ids.size() + first) * width, h, rows * width * sizeof(float));
+            });
+            if (poll) poll();
+        }
+    } catch (...) {
+        reset(0);
+        throw;
+    }
+    reset(0);
+}
+
+}  // namespace lucebox::engine

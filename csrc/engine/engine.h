@@ -1,0 +1,78 @@
+// Sequences on a model: checks requests, cuts them into batches, keeps lengths and pages, and gives logits back.
+#pragma once
+#include "cpu/backend.h"
+#include "engine/pages.h"
+#include "model/qwen35.h"
+#include "model/rope.h"
+#include <memory>
+#include <span>
+
+namespace lucebox::engine {
+
+struct Options {
+    int max_ctx = 8192;
+    int slots = 1;
+    int max_rows = ops::kMaxRows;
+    std::string kv = "q8_0";        // q8_0, f16, f32
+    std::string variant = "auto";
+    int threads = 0;                // 0 = one a physical core
+};
+
+// Tokens to append to a slot.
+struct Request {
+    int slot;
+    std::span<const int32_t> ids;
+};
+enum class Want { kNone, kAll, kLast, kArgmax };
+
+class Engine {
+public:
+    using Progress = model::Qwen35::Progress;
+    using Poll = std::function<void()>;  // called between batches; what it throws stops the call
+
+    // Throws kGGUF, kUnsupportedModel, kOutOfMemory (facts asked, free) and kRequest, all before memory is taken.
+    Engine(std::shared_ptr<const gguf::File> file, const Options& options, const Progress& progress);
+    static std::vector<ops::PlanEntry> plan(const gguf::File& file, const Options& options);
+
+    // Appends each request's ids to its slot. out: f32 [tokens, vocab] (kAll), f32 [requests, vocab] (kLast), i32 [requests] (kArgmax).
+    // Throws before any work: kContextFull (facts asked, length, max_ctx), kRequest (slot, empty, unknown id), kGGUF (the file changed).
+    // Throws kDevice when logits hold a NaN, or what poll throws; then the requests' slots are reset.
+    void forward(std::span<const Request> requests, Want want, void* out, const Poll& poll);
+    // Residual stream after the given layers, f32 [layers, tokens, hidden], of a fresh sequence in slot 0, which must be empty and is left so.
+    void hidden(std::span<const int32_t> ids, std::span<const int> layers, float* out, const Poll& poll);
+    void reset(int slot);
+
+    int length(int slot) const { return length_.at(static_cast<size_t>(slot)); }
+    const model::Config& config() const { return config_; }
+    const Options& options() const { return options_; }
+    const std::vector<ops::PlanEntry>& allocated() const { return memory_->entries(); }
+    int free_pages() const { return pages_.free(); }
+
+private:
+    struct Part {  // what a batch takes of a request
+        size_t request;
+        int first, rows;
+    };
+    void check(std::span<const Request> requests) const;
+    std::vector<Part> fill(std::span<const Request> requests, std::vector<int>& done);
+    void run(std::span<const Request> requests, const std::vector<Part>& parts, const model::Qwen35::Tap& tap);
+    void read_logits(std::span<const Request> requests, const std::vector<Part>& parts, Want want, void* out);
+    void run_head(int first, int count);
+    [[noreturn]] void explain_nan(std::span<const Request> requests, const std::vector<Part>& parts);
+
+    std::shared_ptr<const gguf::File> file_;
+    Options options_;
+    model::Config config_;
+    model::Shape shape_;
+    model::Rope rope_;
+    std::unique_ptr<cpu::CpuBackend> backend_;
+    std::unique_ptr<ops::Memory> memory_;
+    std::unique_ptr<model::Qwen35> model_;
+    Pages pages_;
+    std::vector<int> length_;
+    ops::Batch batch_{};
+    std::vector<float> cos_, sin_;
+    std::vector<int32_t> wanted_;  // rows of the batch whose logits are asked for
+};
+
+}  // namespace lucebox::engine

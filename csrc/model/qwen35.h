@@ -1,0 +1,76 @@
+// The qwen35 target: weights, state and the forward pass over the rows of a batch, written once over the ops.
+#pragma once
+#include "model/config.h"
+#include "ops/memory.h"
+#include <functional>
+
+namespace lucebox::model {
+
+struct Shape {
+    int max_ctx;    // tokens a slot
+    int slots;      // 1..8
+    int max_rows;   // rows a call, 1..128
+    ops::KvForm kv;
+
+    int pages_a_slot() const { return (max_ctx + ops::kPage - 1) / ops::kPage; }
+};
+
+inline constexpr int kHeadRows = 32;  // rows of logits a head call computes
+
+class Qwen35 {
+public:
+    using Progress = std::function<void(double)>;          // 0..1, while weights are prepared
+    using Tap = std::function<void(int layer, const float* h)>;  // h [rows, hidden] after a layer, backend memory
+
+    // With dry memory nothing is allocated or read but the header: only the plan is made.
+    Qwen35(const gguf::File& file, const Config& config, const Shape& shape, ops::Backend& backend, ops::Memory& memory, const Progress& progress);
+
+    // Runs the batch through all layers; its states and KV go on. Positions, slots and tokens were checked by the caller.
+    void forward(const ops::Batch& batch, const Tap& tap = {});
+    // Logits and argmax of rows batch.want[0 .. wanted - 1] of the last forward, at most kHeadRows.
+    void head(const ops::Batch& batch);
+    // Forgets a slot's DeltaNet state.
+    void reset(int slot);
+
+    const float* logits() const { return logits_; }        // [wanted, vocab], backend memory
+    const int32_t* best() const { return best_; }          // [wanted]; -1: the row holds a NaN
+    int32_t* page_table() const { return table_; }         // [slots, pages_a_slot], backend memory
+
+private:
+    struct Layer {
+        const float *attn_norm, *post_attention_norm;
+        ops::Weight ffn_gate, ffn_up, ffn_down;
+        // attention
+        ops::Weight attn_q, attn_k, attn_v, attn_output;
+        const float *attn_q_norm, *attn_k_norm;
+        uint8_t* pages;
+        // DeltaNet
+        ops::Weight attn_qkv, attn_gate, ssm_alpha, ssm_beta, ssm_out;
+        const float *ssm_a, *ssm_dt, *ssm_conv1d, *ssm_norm;
+        float *state, *ring_u, *ring_ab;
+    };
+    class Loader;
+
+    void take_buffers(ops::Memory& memory);
+    void take_state(ops::Memory& memory);
+    ops::Acts take_acts(ops::Memory& memory, const std::string& name, int columns);
+    void norm(const float* weight, int count, const int32_t* select);
+    void matmul(const ops::Acts& acts, int rows, std::initializer_list<std::pair<const ops::Weight*, float*>> outputs, bool residual = false);
+    void deltanet(const Layer& layer, const ops::Batch& batch);
+    void attention(const Layer& layer, const ops::Batch& batch);
+    void ffn(const Layer& layer, const ops::Batch& batch);
+
+    Config config_;
+    Shape shape_;
+    ops::Backend& backend_;
+    std::vector<Layer> layers_;
+    ops::Weight token_embd_, output_;
+    const float* output_norm_ = nullptr;
+    int32_t* table_ = nullptr;
+    float *h_ = nullptr, *logits_ = nullptr;
+    int32_t* best_ = nullptr;
+    ops::Acts normed_, mixed_, gated_;        // [rows, hidden], [rows, mixer width], [rows, ff]
+    float *in_[4] = {};                       // outputs of the projections: qkv z alpha beta, or q k v; gate and up reuse the first two
+};
+
+}  // namespace lucebox::model
