@@ -30,10 +30,15 @@ private:
     std::vector<Fact> facts_;
 };
 
-inline std::string join() { return {}; }
-template <class First, class... Rest> std::string join(const First& first, const Rest&... rest) {
-    if constexpr (std::is_arithmetic_v<First>) return std::to_string(first) + join(rest...);
-    else return std::string(first) + join(rest...);
+// Appends, since gcc 12 warns of operator+ on two temporaries (-Wrestrict, wrongly).
+template <class... Parts> std::string join(const Parts&... parts) {
+    std::string out;
+    const auto add = [&out](const auto& part) {
+        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) out += std::to_string(part);
+        else out += part;
+    };
+    (add(parts), ...);
+    return out;
 }
 
 // Checks a condition that a caller's argument may break: LUCE_CHECK(rows <= 128, kRequest, "rows is ", rows, "; at most 128").

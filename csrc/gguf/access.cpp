@@ -19,6 +19,15 @@ size_t Array::count() const {
     return std::visit([](const auto& list) { return list.size(); }, values);
 }
 
+const TypeInfo& type_named(std::string_view name) {
+    std::string known;
+    for (const TypeInfo& info : kTypes) {
+        if (info.name == name) return info;
+        known += join(" ", info.name);
+    }
+    throw Error(Kind::kRequest, join("\"", name, "\" is no tensor type; known are", known));
+}
+
 std::optional<int64_t> File::find_integer(std::string_view key, int64_t least, int64_t most) const {
     const Value* value = find(key);
     if (!value) return {};

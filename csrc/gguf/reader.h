@@ -28,6 +28,9 @@ struct Value {
     uint64_t offset;  // of the key in its file, for messages
 };
 
+// The entry of a name as the tools print it; throws Error(kRequest).
+const TypeInfo& type_named(std::string_view name);
+
 struct Tensor {
     std::string name;
     Type type;
