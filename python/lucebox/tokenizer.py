@@ -1,6 +1,6 @@
 """Text to token ids and back, from a GGUF file's metadata alone.
 
-Byte-level BPE with the qwen35 split. Text is put into NFC first, as the models were trained; llama.cpp does not do that,
+Byte-level BPE with the qwen35 split. Text is put into NFC first, as the models were trained; llama.cpp does not,
 so text that is not in NFC may get other ids there. Bytes that are no UTF-8 (as bytes, or as surrogate escapes in a str)
 each count as one symbol character and survive the round trip.
 """
@@ -78,9 +78,7 @@ class Tokenizer:
         self._ids = {
             text: id for id, text in enumerate(self._texts) if self._types[id] in (CONTROL, USER_DEFINED) and text
         }
-        # Longest first, so that the longest marker wins where two begin at one character.
-        longest_first = sorted(self._ids, key=len, reverse=True)
-        self._markers = re.compile("|".join(map(re.escape, longest_first)) if longest_first else r"(?!)")
+        self._markers = re.compile("|".join(map(re.escape, self.markers)) or r"(?!)")
         self._bytes: dict[int, bytes] = {}
         self.eos_id = self._id("eos_token_id")
         self.bos_id = self._id("bos_token_id")
@@ -94,7 +92,7 @@ class Tokenizer:
 
     @property
     def markers(self) -> list[str]:
-        """Texts of the control and user-defined tokens, longest first."""
+        """Texts of the control and user-defined tokens, longest first: it wins where two begin at one character."""
         return sorted(self._ids, key=len, reverse=True)
 
     def marker_id(self, text: str) -> int | None:
@@ -118,13 +116,20 @@ class Tokenizer:
         if not special:
             return self._encode_plain(string)
         ids: list[int] = []
-        start = 0
-        for match in self._markers.finditer(string):
-            ids += self._encode_plain(string[start : match.start()])
-            ids.append(self._ids[match.group()])
-            start = match.end()
-        ids += self._encode_plain(string[start:])
+        for piece, marker in self.cut(string):
+            ids += self._encode_plain(piece) if marker is None else [marker]
         return ids
+
+    def cut(self, text: str) -> Iterator[tuple[str, int | None]]:
+        """The text cut at its markers: (marker, its id) and what lies between as (piece, None)."""
+        start = 0
+        for match in self._markers.finditer(text):
+            if match.start() > start:
+                yield text[start : match.start()], None
+            yield match.group(), self._ids[match.group()]
+            start = match.end()
+        if start < len(text):
+            yield text[start:], None
 
     def decode(self, ids: Iterable[int], *, special: bool = False, errors: str = "replace") -> str:
         """Text of the tokens. Control tokens give text only with special=True; unused and padding tokens never do.
