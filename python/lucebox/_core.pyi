@@ -78,7 +78,14 @@ class PlanEntry:
     kind: Literal["mapped", "allocated"]
 
 def plan(
-    file: GGUFFile, *, max_ctx: int, kv: str = "q8_0", slots: int = 1, max_rows: int = 128, variant: str = "auto", threads: int = 0
+    file: GGUFFile,
+    *,
+    max_ctx: int,
+    kv: str = "q8_0",
+    slots: int = 1,
+    max_rows: int = 128,
+    variant: str = "auto",
+    threads: int = 0,
 ) -> list[PlanEntry]:
     """Every buffer the engine would take, before anything is allocated."""
 
@@ -116,18 +123,19 @@ class Engine:
     @overload
     def forward(
         self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["all", "last"] = "last"
-    ) -> npt.NDArray[np.float32]: ...
-    @overload
-    def forward(self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["argmax"]) -> npt.NDArray[np.int32]: ...
-    @overload
-    def forward(self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["none"]) -> None: ...
-    def forward(self, batch, logits="last"):
+    ) -> npt.NDArray[np.float32]:
         """Appends tokens to slots: batch = [(slot, ids), …], each slot at most once, each with at least one id.
 
         Long inputs are cut into calls of max_rows rows. Results by `logits`: "all" f32 [tokens, vocab] in batch order, "last"
         f32 [len(batch), vocab], "argmax" i32 [len(batch)] of the last rows (value descending, id ascending), "none".
         Raises ContextFullError (nothing was appended), RequestError (unknown id or slot), DeviceError (NaN; names the layer).
         """
+    @overload
+    def forward(
+        self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["argmax"]
+    ) -> npt.NDArray[np.int32]: ...
+    @overload
+    def forward(self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["none"]) -> None: ...
     def hidden(self, ids: Sequence[int], layers: Sequence[int]) -> npt.NDArray[np.float32]:
         """Residual stream after the given layers, f32 [len(layers), tokens, hidden], of a fresh sequence; keeps no state (slot 0 must be empty)."""
 
