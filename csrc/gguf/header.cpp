@@ -211,7 +211,7 @@ Tensor read_info(Cursor& in) {
     Tensor tensor{};
     tensor.info_offset = in.at();
     tensor.name = in.text(0, kMostNameBytes);
-    in.field = printable(tensor.name);
+    if (!tensor.name.empty()) in.field = printable(tensor.name);
     const auto n_dims = in.number<uint32_t>();
     if (n_dims > kMostDims) in.fail(join("has ", n_dims, " dimensions; at most ", kMostDims, " are allowed"));
     tensor.dims = in.numbers<uint64_t, uint64_t>(n_dims);
