@@ -1,0 +1,29 @@
+// The tables of the SIMD variants, in a unit of the base instruction set.
+#include "cpu/simd.h"
+
+namespace lucebox::cpu {
+
+const Kernels* avx2() { return nullptr; }
+
+const Kernels* avx512() {
+    static constexpr Kernels kernels{
+        .name = "avx512",
+        .norm_row = zmm::norm_row,
+        .quantize_row = zmm::quantize_row,
+        .swiglu_row = zmm::swiglu_row,
+        .packed_bytes = tiles_bytes,
+        .pack = pack_tiles,
+        .matmul = zmm::matmul,
+        .conv_silu = zmm::conv_silu,
+        .l2_norm = zmm::l2_norm,
+        .delta = zmm::delta,
+        .gated_norm = zmm::gated_norm,
+        .rotate = zmm::rotate,
+        .store_kv = zmm::store_kv,
+        .attend = zmm::attend,
+        .argmax_row = zmm::argmax_row,
+    };
+    return &kernels;
+}
+
+}  // namespace lucebox::cpu
