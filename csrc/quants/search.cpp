@@ -149,7 +149,7 @@ float search_positive(const float* x, const float* w, int n, int most, uint8_t* 
             changed = true;
         }
     }
-    return fit.scale();
+    return fit.wll > 0 ? fit.scale() : 0.0f;
 }
 
 float search_levels(const float* x, const float* w, int n) {
