@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tokenizers
-from lucebox.errors import GGUFError, RequestError, UnsupportedModelError
 from tokenizers import models, normalizers, pre_tokenizers
+
+from lucebox.errors import GGUFError, RequestError, UnsupportedModelError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
@@ -103,8 +104,9 @@ class Tokenizer:
         """The token as the file writes it (byte alphabet)."""
         return self._texts[self._known(id)]
 
-    def is_control(self, id: int) -> bool:
-        return self._types[self._known(id)] == CONTROL
+    def is_marker(self, id: int) -> bool:
+        """Whether the token is a control or user-defined one."""
+        return self._types[self._known(id)] in (CONTROL, USER_DEFINED)
 
     def encode(self, text: str | bytes, *, special: bool = True) -> list[int]:
         """Token ids; nothing is added in front or behind.

@@ -1,0 +1,249 @@
+"""A loaded model: requests in, text or logits out."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lucebox import _core, sampling, settings
+from lucebox.chat import Chat
+from lucebox.errors import ContextFullError, DeviceError, RequestError
+from lucebox.generation import Generation
+from lucebox.sampling import RequestOptions
+from lucebox.streams import ReasoningSplitter
+from lucebox.tokenizer import Tokenizer
+
+BUNDLED = {"nano": Path(__file__).parent / "models" / "nano" / "nano-IQ4_XS.gguf"}
+DEFAULT_MAX_CTX = 8192
+KV_TYPES = ("q8_0", "f16", "f32")
+
+TextPrompt = str | bytes
+Messages = Sequence[Mapping[str, Any]]
+
+
+def model_path(name: str | os.PathLike[str]) -> str:
+    """The file of a bundled model's name; anything else is a path already."""
+    path = os.fspath(name)
+    return str(BUNDLED.get(path, path))
+
+
+def default_max_ctx(context_length: int) -> int:
+    """Tokens of context when none are asked for: what the model was made for, but at most 8192."""
+    return min(context_length, DEFAULT_MAX_CTX)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    max_ctx: int | None = None,
+    kv: str = "q8_0",
+    threads: int | None = None,
+    progress: Callable[[float], None] | None = None,
+    variant: str = "auto",
+) -> Engine:
+    """Load a GGUF file, or the bundled model under its name "nano".
+
+    device: "auto" or "cpu". max_ctx: tokens that prompt and reply may take together; the file's context_length, but at
+    most 8192, when not given. kv: "q8_0", "f16" or "f32". threads: None = LUCEBOX_THREADS or one a physical core.
+    progress: called with 0 to 1. variant: "auto" or one of `lucebox doctor`'s list.
+    Raises GGUFError, UnsupportedModelError, OutOfMemoryError, DeviceError, RequestError.
+    """
+    _check_device(device)
+    if kv not in KV_TYPES:
+        raise RequestError(f"kv: {kv!r}; known are {', '.join(KV_TYPES)}")
+    environment = settings.read()
+    file = _core.GGUFFile(model_path(path))
+    info = _core.ModelInfo(file)
+    tokenizer = Tokenizer(file.metadata, file=file.path)
+    if max_ctx is None:
+        max_ctx = default_max_ctx(info.context_length)
+    elif not 1 <= max_ctx <= info.context_length:
+        raise RequestError(f"max_ctx: {max_ctx}; this model was made for 1 to {info.context_length} tokens")
+    core = _core.Engine(
+        file,
+        max_ctx=max_ctx,
+        kv=kv,
+        variant=environment.variant if variant == "auto" else variant,
+        threads=environment.threads if threads is None else threads,
+        progress=progress,
+    )
+    return Engine(core, file, tokenizer)
+
+
+def _check_device(device: str) -> None:
+    if device in ("auto", "cpu"):
+        return
+    if re.fullmatch(r"(hip|cuda)(:\d+)?|emulated", device):
+        raise DeviceError(f"device {device!r}: this build has the CPU backend only; use 'auto' or 'cpu'")
+    raise RequestError(f"device: {device!r}; known are auto, cpu, hip:N, cuda:N, emulated")
+
+
+class Engine:
+    """Made by `load`. One request at a time; calls from several threads are refused, not mixed."""
+
+    def __init__(self, core: _core.Engine, file: _core.GGUFFile, tokenizer: Tokenizer) -> None:
+        self.info = core.info
+        self.path = file.path
+        self.metadata: Mapping[str, Any] = file.metadata
+        self.tokenizer = tokenizer
+        self.chat = Chat(file.metadata, tokenizer)
+        self.max_ctx = core.max_ctx
+        self.kv = core.kv
+        self.device = "cpu"
+        self.variant = core.variant
+        self.threads = core.threads
+        self._core: _core.Engine | None = core
+        self._slot = threading.Lock()
+
+    def generate(
+        self,
+        prompt: TextPrompt | Sequence[int] | Messages,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        seed: int | None = None,
+        ignore_eos: bool = False,
+        special: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
+        reasoning_effort: str | None = None,
+        template_args: Mapping[str, Any] | None = None,
+    ) -> Generation:
+        """An iterator over the pieces of the reply, greedy unless a temperature is given.
+
+        prompt: text, token ids, or chat messages (mappings with `role` and `content`), which go through the file's
+        template. special: whether texts of control tokens in a text prompt become those tokens. tools, thinking,
+        reasoning_effort, template_args: for messages only. The other options are those of RequestOptions.
+        Prompt and reply together take at most max_ctx tokens.
+        Raises RequestError, or ContextFullError for a prompt that leaves no room, before any work.
+        """
+        options = RequestOptions(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            max_tokens=max_tokens,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            ignore_eos=ignore_eos,
+        )
+        core = self._open()
+        splitter = None
+        if _is_messages(prompt):
+            if not special:
+                raise RequestError("special: for text prompts only; texts in messages are always plain")
+            made = self.chat.encode(
+                prompt,  # type: ignore[arg-type]
+                tools=tools,
+                thinking=thinking,
+                reasoning_effort=reasoning_effort,
+                template_args=template_args,
+            )
+            ids = made.ids
+            by_text = self.tokenizer.marker_id(ReasoningSplitter.CLOSE) is None
+            splitter = ReasoningSplitter(inside=made.thinking, by_text=by_text)
+        else:
+            for name, value in (("tools", tools), ("thinking", thinking), ("reasoning_effort", reasoning_effort)):
+                if value is not None:
+                    raise RequestError(f"{name}: for messages only")
+            if template_args is not None:
+                raise RequestError("template_args: for messages only")
+            ids = self._ids(prompt, special)  # type: ignore[arg-type]
+        self._check_ids(ids, reply=0 if options.max_tokens == 0 else 1)
+        self._claim()
+        core.reset(0)
+        return Generation(core, self.tokenizer, ids, options, splitter=splitter, release=self._once_released())
+
+    def forward(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Logits [len(ids), vocab] of a fresh sequence; nothing of it is kept. Raises as `generate`."""
+        core = self._open()
+        ids = self._ids(ids, special=True)
+        self._check_ids(ids, reply=0)
+        self._claim()
+        try:
+            core.reset(0)
+            return core.forward([(0, ids)], "all")
+        finally:
+            core.reset(0)
+            self._slot.release()
+
+    def sampling_defaults(self, *, thinking: bool = True) -> dict[str, Any]:
+        """Keyword arguments for `generate` as the model's makers advise them for chats."""
+        return sampling.defaults(self.metadata, thinking=thinking)
+
+    def plan(self) -> list[_core.PlanEntry]:
+        """Every buffer that the engine holds."""
+        return self._open().allocated()
+
+    def close(self) -> None:
+        """Frees the model. Any later call raises RequestError."""
+        self._core = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> _core.Engine:
+        if self._core is None:
+            raise RequestError("the engine is closed")
+        return self._core
+
+    def _claim(self) -> None:
+        if not self._slot.acquire(blocking=False):
+            raise RequestError("the engine is busy with another request: read it to its end or close it")
+
+    def _once_released(self) -> Callable[[], None]:
+        claimed = [self._slot]
+        return lambda: claimed.pop().release() if claimed else None
+
+    def _ids(self, prompt: TextPrompt | Sequence[int], special: bool) -> list[int]:
+        if isinstance(prompt, str | bytes):
+            start = [self.tokenizer.bos_id] if self.tokenizer.add_bos and self.tokenizer.bos_id is not None else []
+            return start + self.tokenizer.encode(prompt, special=special)
+        if not special:
+            raise RequestError("special: for text prompts only")
+        try:
+            return [index(id) for id in prompt]
+        except TypeError:
+            raise RequestError(
+                f"prompt: text, token ids or messages were expected, not {type(prompt).__name__}"
+            ) from None
+
+    def _check_ids(self, ids: Sequence[int], *, reply: int) -> None:
+        if not ids:
+            raise RequestError("the prompt is empty; at least one token is needed")
+        for id in (min(ids), max(ids)):
+            if not 0 <= id < self.info.vocab:
+                raise RequestError(f"token id {id}: the vocabulary has ids 0 to {self.info.vocab - 1}")
+        if len(ids) + reply > self.max_ctx:
+            raise ContextFullError(
+                f"the prompt has {len(ids)} tokens and the reply needs {reply}; the context holds {self.max_ctx}: "
+                f"shorten the prompt or load with a larger max_ctx (this model: up to {self.info.context_length})",
+                asked=len(ids) + reply,
+                length=0,
+                max_ctx=self.max_ctx,
+            )
+
+
+def _is_messages(prompt: object) -> bool:
+    return (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, str | bytes)
+        and len(prompt) > 0
+        and isinstance(prompt[0], Mapping)
+    )

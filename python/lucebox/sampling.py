@@ -1,0 +1,84 @@
+"""The options of one request, checked where they are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lucebox.errors import RequestError
+
+_KEYS = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+_PREFIX = "general.sampling."
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """Raises RequestError for a value out of range. The defaults are greedy decoding to the end of the context."""
+
+    temperature: float = 0.0
+    """0 = greedy."""
+    top_k: int = 0
+    """Candidates that are kept, 0 = all."""
+    top_p: float = 1.0
+    """Probability that is kept, 1 = all."""
+    min_p: float = 0.0
+    """Share of the best candidate's probability that a candidate needs, 0 = none."""
+    seed: int | None = None
+    """0 to 2**64 - 1; None = one drawn at random for the request."""
+    max_tokens: int | None = None
+    """None = to the end of the context."""
+    stop: tuple[str, ...] = ()
+    """Texts in front of which the reply ends; not looked for in the reasoning."""
+    ignore_eos: bool = False
+    """Go on after an end token."""
+
+    def __post_init__(self) -> None:
+        _number("temperature", self.temperature, 0.0, math.inf)
+        _number("top_p", self.top_p, 0.0, 1.0)
+        _number("min_p", self.min_p, 0.0, 1.0)
+        if self.top_p == 0:
+            raise RequestError("top_p: 0 keeps no candidate; use a value above 0, up to 1")
+        _integer("top_k", self.top_k, (1 << 31) - 1)
+        if self.seed is not None:
+            _integer("seed", self.seed, (1 << 64) - 1)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, (1 << 31) - 1)
+        for stop in self.stop:
+            if not isinstance(stop, str) or not stop:
+                raise RequestError(f"stop: {stop!r}; a text of at least one character was expected")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+def defaults(metadata: Mapping[str, Any], *, thinking: bool) -> dict[str, Any]:
+    """The sampling options for chats: the file's general.sampling.* over those of the model family's cards."""
+    values: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "top_k": 20, "min_p": 0.0}
+    if not thinking:
+        values.update(temperature=0.7, top_p=0.8)
+    for name, key in _KEYS.items():
+        value = metadata.get(_PREFIX + key)
+        if isinstance(value, int | float):
+            # The file holds f32; seven digits are what its writer meant.
+            values[name] = int(value) if name == "top_k" else float(f"{value:.7g}")
+    return values
+
+
+def unsupported(metadata: Mapping[str, Any]) -> list[str]:
+    """Keys of the file's sampling defaults that this engine has no option for."""
+    known = {_PREFIX + key for key in _KEYS.values()}
+    return [key for key in metadata if key.startswith(_PREFIX) and key not in known]
+
+
+def _number(name: str, value: Any, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high or math.isinf(value):
+        limit = f"{low:g} to {high:g}" if math.isfinite(high) else f"at least {low:g}"
+        raise RequestError(f"{name}: {value!r}; a number was expected, {limit}")
+
+
+def _integer(name: str, value: Any, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
+        raise RequestError(f"{name}: {value!r}; an integer was expected, 0 to {high}")
