@@ -20,6 +20,7 @@ const Kernels& portable() {
         .store_kv = portable_store_kv,
         .attend = portable_attend,
         .argmax_row = portable_argmax_row,
+        .math_row = portable_math_row,
     };
     return kernels;
 }

@@ -21,6 +21,8 @@ struct AttendGroup {
     float* y;              // [heads, head_dim]
 };
 
+enum class MathFunction { kExp, kSigmoid, kSilu, kSoftplus, kF16 };
+
 struct Kernels {
     const char* name;
 
@@ -44,6 +46,8 @@ struct Kernels {
     void (*attend)(const AttendGroup& group);
     // ops/argmax.h
     int32_t (*argmax_row)(const float* logits, int n);
+    // ops/math.h as this variant's compiler flags make it; for tests
+    void (*math_row)(MathFunction function, const float* x, int n, float* y);
 };
 
 const Kernels& portable();

@@ -18,5 +18,6 @@ void portable_rotate(float* x, const float* cos, const float* sin, int half);
 void portable_store_kv(const ops::KvLayout& layout, uint8_t* tile, const float* x, int key, bool is_key);
 void portable_attend(const AttendGroup& group);
 int32_t portable_argmax_row(const float* logits, int n);
+void portable_math_row(MathFunction function, const float* x, int n, float* y);
 
 }  // namespace lucebox::cpu

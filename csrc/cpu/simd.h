@@ -18,6 +18,7 @@
     void store_kv(const ops::KvLayout& layout, uint8_t* tile, const float* x, int key, bool is_key);                             \
     void attend(const AttendGroup& group);                                                                                       \
     int32_t argmax_row(const float* logits, int n);                                                                              \
+    void math_row(MathFunction function, const float* x, int n, float* y);                                                                              \
     }
 LUCE_VARIANT(ymm)
 LUCE_VARIANT(zmm)

@@ -1,4 +1,5 @@
 #include "cpu/backend.h"
+#include "cpu/elementwise.h"
 #include "cpu/portable.h"
 #include "ops/math.h"
 
@@ -7,6 +8,8 @@ namespace lucebox::cpu {
 void portable_swiglu_row(const float* gate, const float* up, int n, float* y) {
     for (int i = 0; i < n; i++) y[i] = ops::silu(gate[i]) * up[i];
 }
+
+void portable_math_row(MathFunction function, const float* x, int n, float* y) { math_loop(function, x, n, y); }
 
 void CpuBackend::swiglu(const ops::Swiglu& op) {
     constexpr int kCut = 1024;  // one row is several tasks, so that a decode step uses all threads

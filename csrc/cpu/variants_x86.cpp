@@ -22,6 +22,7 @@ const Kernels* avx512() {
         .store_kv = zmm::store_kv,
         .attend = zmm::attend,
         .argmax_row = zmm::argmax_row,
+        .math_row = zmm::math_row,
     };
     return &kernels;
 }
