@@ -9,7 +9,7 @@ import time
 import pytest
 from gguf_files import ARRAY, Layout, T, pair, string
 
-from lucebox import GGUFError
+from lucebox.errors import GGUFError
 from lucebox._core import GGUFFile
 
 F32 = struct.pack("<8f", *range(8))
@@ -367,3 +367,10 @@ def test_paths(tmp_path):
 
 def test_pair_helper_is_what_the_format_says():
     assert pair("k", "u8[]", [7]) == b"\x01" + bytes(7) + b"k" + b"\x09\0\0\0" + bytes(4) + b"\x01" + bytes(7) + b"\x07"
+
+
+def test_empty_names_and_dims_are_read(tmp_path):
+    """A model that needs such a tensor refuses it by its shape."""
+    file = opened(tmp_path, Layout(tensors=[T("", [8], 0, F32), T("z", [0, 3], 0), T("q", [0], 8), T("s", [], 0, F32[:4])]).bytes())
+    assert [(t.name, t.dims, t.nbytes) for t in file.tensors] == [("", [8], 32), ("z", [0, 3], 0), ("q", [0], 0), ("s", [1], 4)]
+    assert file.data("z").size == 0

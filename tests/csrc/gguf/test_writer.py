@@ -12,7 +12,7 @@ from gguf_files import Layout, T
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lucebox import GGUFError, RequestError
+from lucebox.errors import GGUFError, RequestError
 from lucebox._core import GGUFFile, write_gguf
 
 EIGHT = np.arange(8, dtype=np.float32).view(np.uint8)

@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import pytest
 
-from lucebox import RequestError
+from lucebox.errors import RequestError
 from lucebox._core import dequantize, tensor_types
 
 TYPES = {name: (gguf.GGMLQuantizationType(id), block, nbytes) for id, name, block, nbytes, matrix in tensor_types() if matrix}

@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 import pytest
 
-from lucebox import RequestError
+from lucebox.errors import RequestError
 from lucebox._core import dequantize, quantize
 
 QUANTS = ["q8_0", "q4_0", "q4_K", "q6_K", "iq4_xs"]
