@@ -1,16 +1,14 @@
 // ops/matmul.h in AVX-512 with VNNI: lanes are outputs of a tile (cpu/tiles.h); F32, F16 and BF16: lanes are columns, from the file's layout.
 #include "cpu/lanes_avx512.h"
-#include "cpu/segment_avx512.h"
 #include "cpu/simd.h"
 #include "cpu/stream_avx512.h"
-#include "quants/quants.h"
+#include "cpu/strip_avx512.h"
 
 namespace lucebox::cpu::zmm {
 
 namespace {
 
-constexpr int kStreamRows = 4;                // up to here a tile is multiplied while it is read
-constexpr int kChunk = 64 / kBlockRows;       // row blocks that share a decoded segment
+constexpr int kRowBytes = 512 * 1024;  // of activations that stay in the second cache beside a tile
 
 struct Job {
     const ops::Weight& w;
@@ -22,81 +20,80 @@ struct Job {
     int tiles_from() const { return first / kLanes; }
     int tiles_to() const { return (last + kLanes - 1) / kLanes; }
     __mmask16 outputs(int tile) const { return last - tile * kLanes < kLanes ? static_cast<__mmask16>((1u << (last - tile * kLanes)) - 1) : 0xffff; }
+    float* at(int row, int tile) const { return y + static_cast<size_t>(row) * stride + tile * kLanes - first; }
 };
 
-template <Type T> void stream(const Job& job) {
-    constexpr TileForm form = tile_form(T);
-    const size_t blocks = static_cast<size_t>(job.w.columns / form.block), tiles = (static_cast<size_t>(job.w.rows) + kLanes - 1) / kLanes;
-    const uint8_t* all_scales = job.w.packed + tiles * blocks * form.quant_bytes;
-    const Rows x{job.acts.q, job.acts.d, job.acts.sum, job.w.columns};
-    for (int t = job.tiles_from(); t < job.tiles_to(); t++) {
-        const uint8_t* quants = job.w.packed + static_cast<size_t>(t) * blocks * form.quant_bytes;
-        const uint8_t* scales = all_scales + static_cast<size_t>(t) * blocks * form.scale_bytes;
-        float* y = job.y + t * kLanes - job.first;
-        switch (job.rows) {
-            case 1: stream_tile<T, 1>(quants, scales, x, y, job.stride, job.outputs(t)); break;
-            case 2: stream_tile<T, 2>(quants, scales, x, y, job.stride, job.outputs(t)); break;
-            case 3: stream_tile<T, 3>(quants, scales, x, y, job.stride, job.outputs(t)); break;
-            default: stream_tile<T, 4>(quants, scales, x, y, job.stride, job.outputs(t)); break;
-        }
+template <Type T> struct Tiles {
+    static constexpr TileForm form = tile_form(T);
+    const uint8_t *quants, *scales;
+    size_t blocks;
+
+    explicit Tiles(const ops::Weight& w) : quants(w.packed), blocks(static_cast<size_t>(w.columns / form.block)) {
+        scales = quants + (static_cast<size_t>(w.rows) + kLanes - 1) / kLanes * blocks * form.quant_bytes;
+    }
+    size_t block(int tile, int group) const { return static_cast<size_t>(tile) * blocks + static_cast<size_t>(group / (form.block / 32)); }
+};
+
+template <Type T> void one_block(const Job& job, const Tiles<T>& tiles, int t, int row, int rows) {
+    const auto run = [&](auto tile) {
+        tile(tiles.quants + tiles.block(t, 0) * tiles.form.quant_bytes, tiles.scales + tiles.block(t, 0) * tiles.form.scale_bytes, job.acts, row,
+             job.at(row, t), job.stride, job.outputs(t));
+    };
+    switch (rows) {
+        case 1: return run(stream_tile<T, 1>);
+        case 2: return run(stream_tile<T, 2>);
+        case 3: return run(stream_tile<T, 3>);
+        case 4: return run(stream_tile<T, 4>);
+        case 5: return run(stream_tile<T, 5>);
+        case 6: return run(stream_tile<T, 6>);
+        case 7: return run(stream_tile<T, 7>);
+        default: return run(stream_tile<T, 8>);
     }
 }
 
-// Segment by segment: rows are gathered once, then every tile of the job is decoded (decode(tile, first group, groups, out)) and multiplied.
-template <Product P, class Decode> void by_segments(const Job& job, int offset, const Decode& decode) {
-    RowBlock x[kChunk];
-    Segment w;
-    const int all_groups = job.w.columns / 32;
-    for (int row = 0; row < job.rows; row += kChunk * kBlockRows) {
-        const int rows = job.rows - row < kChunk * kBlockRows ? job.rows - row : kChunk * kBlockRows;
-        for (int at = 0; at < all_groups; at += kSegmentGroups) {
-            const int groups = all_groups - at < kSegmentGroups ? all_groups - at : kSegmentGroups;
-            for (int r = 0; r < rows; r += kBlockRows)
-                gather_rows(job.acts, row + r, rows - r < kBlockRows ? rows - r : kBlockRows, at, groups, offset, P, x[r / kBlockRows]);
-            for (int t = job.tiles_from(); t < job.tiles_to(); t++) {
-                decode(t, at, groups, w);
-                float* y = job.y + static_cast<size_t>(row) * job.stride + t * kLanes - job.first;
-                for (int r = 0; r < rows; r += kBlockRows)
-                    multiply<P>(w, x[r / kBlockRows], rows - r < kBlockRows ? rows - r : kBlockRows, at == 0, y + static_cast<size_t>(r) * job.stride, job.stride,
-                                job.outputs(t));
-            }
-        }
-    }
-}
-
+// Eight rows at a time; a tile is read again for the next eight, from the second cache.
 template <Type T> void packed(const Job& job) {
-    if (job.rows <= kStreamRows) return stream<T>(job);
-    constexpr TileForm form = tile_form(T);
-    const size_t blocks = static_cast<size_t>(job.w.columns / form.block), tiles = (static_cast<size_t>(job.w.rows) + kLanes - 1) / kLanes;
-    by_segments<kProduct<T>>(job, form.offset, [&](int t, int at, int groups, Segment& out) {
-        const size_t block = static_cast<size_t>(t) * blocks + static_cast<size_t>(at / (form.block / 32));
-        decode_segment<T>(job.w.packed + block * form.quant_bytes, job.w.packed + tiles * blocks * form.quant_bytes + block * form.scale_bytes, groups,
-                          blocks * form.quant_bytes, out);
-    });
+    const Tiles<T> tiles(job.w);
+    const int fit = kRowBytes / (job.w.columns / 2 * 3) / kBlockRows * kBlockRows, chunk = fit < kBlockRows ? kBlockRows : fit;
+    for (int from = 0; from < job.rows; from += chunk) {
+        const int to = job.rows - from < chunk ? job.rows : from + chunk;
+        for (int t = job.tiles_from(); t < job.tiles_to(); t++)
+            for (int row = from; row < to; row += kBlockRows) one_block(job, tiles, t, row, to - row);
+    }
 }
 
-// Types without tiles: 16 rows of the file's blocks become a segment.
-template <Product P> void from_file(const Job& job) {
-    const size_t block_bytes = block_bytes_of(job.w.type), row_bytes = static_cast<size_t>(job.w.columns / 256) * block_bytes;
-    by_segments<P>(job, 128, [&](int t, int at, int groups, Segment& out) {
-        out.groups = groups;
-        quants::Block b;
-        for (int l = 0; l < kLanes; l++) {
-            const int n = t * kLanes + l < job.w.rows ? t * kLanes + l : job.w.rows - 1;
-            const uint8_t* row = job.w.data + static_cast<size_t>(n) * row_bytes + static_cast<size_t>(at / 8) * block_bytes;
-            for (int block = 0; block < groups / 8; block++) {
-                quants::decode_block(job.w.type, row + static_cast<size_t>(block) * block_bytes, b);
-                for (int e = 0; e < 64; e++) {
-                    uint32_t four;
-                    memcpy(&four, b.q + 4 * e, 4);
-                    four ^= 0x80808080u;
-                    memcpy(out.v[8 * block + e / 8][e % 8] + 4 * l, &four, 4);
-                }
-                for (int s = 0; s < 16; s++) out.scale[16 * block + s][l] = b.scale[s], out.min[16 * block + s][l] = b.min[s];
-                out.d[block][l] = b.d, out.dmin[block][l] = b.dmin;
-            }
+// Types without tiles. A tile's segment times the rows of a chunk, strip by strip; then its sums join those of the segments before.
+template <bool kMinimum> void add_segment(const Job& job, int t, int row, int rows, int at, int groups, const RowBlock (*x)[2]) {
+    alignas(64) float acc[kStripRows][kLanes] = {};
+    Strip w;
+    for (int g = 0; g < groups; g += kStripGroups) {
+        const int some = groups - g < kStripGroups ? groups - g : kStripGroups;
+        decode_strip(job.w, t, at + g, some, w);
+        for (int r = 0; r < rows; r += kBlockRows) multiply<kMinimum>(w, some, x[r / kBlockRows][g / kStripGroups], rows - r, acc + r);
+    }
+    for (int r = 0; r < rows; r++) {
+        const __m512 sum = _mm512_load_ps(acc[r]);
+        float* y = job.at(row + r, t);
+        _mm512_mask_storeu_ps(y, job.outputs(t), at == 0 ? sum : _mm512_add_ps(_mm512_maskz_loadu_ps(job.outputs(t), y), sum));
+    }
+}
+
+// Rows of a segment are gathered once for all tiles of the job.
+template <bool kMinimum> void from_file(const Job& job) {
+    constexpr int kGroups = ops::kSegment / 32;
+    RowBlock x[kStripRows / kBlockRows][2];
+    const int all_groups = job.w.columns / 32;
+    for (int row = 0; row < job.rows; row += kStripRows) {
+        const int rows = job.rows - row < kStripRows ? job.rows - row : kStripRows;
+        for (int at = 0; at < all_groups; at += kGroups) {
+            const int groups = all_groups - at < kGroups ? all_groups - at : kGroups;
+            for (int r = 0; r < rows; r += kBlockRows)
+                for (int g = 0; g < groups; g += kStripGroups)
+                    gather_rows(job.acts, row + r, rows - r < kBlockRows ? rows - r : kBlockRows, at + g, groups - g < kStripGroups ? groups - g : kStripGroups,
+                                x[r / kBlockRows][g / kStripGroups]);
+            for (int t = job.tiles_from(); t < job.tiles_to(); t++) add_segment<kMinimum>(job, t, row, rows, at, groups, x);
         }
-    });
+    }
 }
 
 // F32, F16, BF16: the unrounded rows by lane_sum, kPart rows for one reading of a weight.
@@ -154,8 +151,8 @@ void matmul(const ops::Weight& w, const ops::Acts& acts, int rows, int first, in
         case Type::F32: return floats<Type::F32>(job);
         case Type::F16: return floats<Type::F16>(job);
         case Type::BF16: return floats<Type::BF16>(job);
-        case Type::Q2_K: return from_file<kQ2Product>(job);
-        default: return from_file<kFileProduct>(job);
+        case Type::Q2_K: return from_file<true>(job);
+        default: return from_file<false>(job);
     }
 }
 
