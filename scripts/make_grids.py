@@ -1,4 +1,6 @@
-"""Writes csrc/quants/grids.inc: the grids of the IQ types, from the `gguf` package. Run only if a grid changes, which they never did.
+"""Writes csrc/quants/grids.inc: the grids of the IQ types, from the `gguf` package.
+
+Run only if a grid changes, which none ever did.
 
 usage: python scripts/make_grids.py > csrc/quants/grids.inc
 """
@@ -25,7 +27,8 @@ def packed(grid: np.ndarray, values: list[int], bits: int) -> np.ndarray:
 
 
 def main() -> None:
-    print("// Made by scripts/make_grids.py. One grid row a number: 8 codes of 2 bits (IQ1, IQ2) or 4 of 3 bits (IQ3), the first lowest.")
+    print("// Made by scripts/make_grids.py. One grid row a number: 8 codes of 2 bits (IQ1, IQ2) or 4 of 3 bits (IQ3),")
+    print("// the first lowest.")
     for name, cls, values, bits in GRIDS:
         quant = getattr(gguf.quants, cls)
         quant.init_grid()

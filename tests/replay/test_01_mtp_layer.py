@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from lucebox import _core
 from lucebox._core import Engine, GGUFFile, ModelInfo
 from lucebox.errors import GGUFError, UnsupportedModelError
@@ -24,11 +23,22 @@ IDS = [int(i) for i in np.random.default_rng(11).integers(0, MODEL.vocab, 40)]
 
 def mtp_tensors(block: int) -> list:
     """An attention layer under another number, and what joins it to the trunk."""
-    attention = [(t[0].replace("blk.3.", f"blk.{block}."), *t[1:]) for t in tensors(replace(MODEL, seed=5)) if t[0].startswith("blk.3.")]
+    attention = [
+        (t[0].replace("blk.3.", f"blk.{block}."), *t[1:])
+        for t in tensors(replace(MODEL, seed=5))
+        if t[0].startswith("blk.3.")
+    ]
     one = np.ones(MODEL.hidden, np.float32)
-    norms = [(f"blk.{block}.nextn.{name}.weight", "f32", [MODEL.hidden], one.view(np.uint8)) for name in ("enorm", "hnorm", "shared_head_norm")]
+    norms = [
+        (f"blk.{block}.nextn.{name}.weight", "f32", [MODEL.hidden], one.view(np.uint8))
+        for name in ("enorm", "hnorm", "shared_head_norm")
+    ]
     eh_proj = _core.quantize("q8_0", np.ones((MODEL.hidden, 2 * MODEL.hidden), np.float32)).reshape(-1)
-    return [*attention, (f"blk.{block}.nextn.eh_proj.weight", "q8_0", [2 * MODEL.hidden, MODEL.hidden], eh_proj), *norms]
+    return [
+        *attention,
+        (f"blk.{block}.nextn.eh_proj.weight", "q8_0", [2 * MODEL.hidden, MODEL.hidden], eh_proj),
+        *norms,
+    ]
 
 
 MTP = mtp_tensors(N)
@@ -76,7 +86,11 @@ def test_flags_of_the_trunk_decide(tmp_path):
         for given, mtp in ((TRUNK, "announced but absent"), (TRUNK + MTP, "present")):
             path = str(tmp_path / "m.gguf")
             pairs = [p for p in metadata(MODEL) if p[0] not in ("qwen35.block_count", "qwen35.full_attention_interval")]
-            pairs += [("qwen35.block_count", "u32", N + 1), ("qwen35.nextn_predict_layers", "u32", 1), ("qwen35.attention.recurrent_layers", "bool[]", flags)]
+            pairs += [
+                ("qwen35.block_count", "u32", N + 1),
+                ("qwen35.nextn_predict_layers", "u32", 1),
+                ("qwen35.attention.recurrent_layers", "bool[]", flags),
+            ]
             _core.write_gguf(path, pairs, given)
             info = ModelInfo(GGUFFile(path))
             assert (info.layers, info.mtp, info.recurrent) == (N, mtp, [True, True, True, False])
@@ -95,7 +109,14 @@ def test_e_one_mtp_tensor_is_missing(tmp_path, blocks, name):
 
 
 def test_e_half_of_the_mtp_tensors(tmp_path):
-    for half in (MTP[: len(MTP) // 2], MTP[len(MTP) // 2 :], MTP[::2], MTP[1::2], [t for t in MTP if "nextn" in t[0]], [t for t in MTP if "nextn" not in t[0]]):
+    for half in (
+        MTP[: len(MTP) // 2],
+        MTP[len(MTP) // 2 :],
+        MTP[::2],
+        MTP[1::2],
+        [t for t in MTP if "nextn" in t[0]],
+        [t for t in MTP if "nextn" not in t[0]],
+    ):
         for blocks in (N, N + 1):
             names = {t[0] for t in half}
             with pytest.raises(GGUFError) as caught:

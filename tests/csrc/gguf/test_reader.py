@@ -8,9 +8,8 @@ import time
 
 import pytest
 from gguf_files import ARRAY, Layout, T, pair, string
-
-from lucebox.errors import GGUFError
 from lucebox._core import GGUFFile
+from lucebox.errors import GGUFError
 
 F32 = struct.pack("<8f", *range(8))
 GOOD = Layout(
@@ -90,15 +89,28 @@ MALFORMED = [
     ("byte size", one_tensor(dims=[1 << 31, 1 << 30]), "w", "2^63"),
     ("name of 64 bytes", one_tensor(name="n" * 64), "tensor number 0", "64 bytes"),
     ("duplicate tensor", Layout(tensors=[T("w", [8], 0, F32)] * 2).bytes(), "w", "twice"),
-    ("row no multiple of block", one_tensor(dims=[48, 2], type=2, data=bytes(54)), "w", "rows of 48 values; type q4_0 needs a multiple of 32"),
+    (
+        "row no multiple of block",
+        one_tensor(dims=[48, 2], type=2, data=bytes(54)),
+        "w",
+        "rows of 48 values; type q4_0 needs a multiple of 32",
+    ),
     ("offset not aligned", one_tensor(offset=4), "w", "offset 4"),
-    ("gap", Layout(tensors=[T("a", [8], 0, F32), T("w", [8], 0, F32, offset=64)], tail=bytes(99)).bytes(), "w", "offset 64; the tensors before it end at 32"),
+    (
+        "gap",
+        Layout(tensors=[T("a", [8], 0, F32), T("w", [8], 0, F32, offset=64)], tail=bytes(99)).bytes(),
+        "w",
+        "offset 64; the tensors before it end at 32",
+    ),
     ("overlap", Layout(tensors=[T("a", [8], 0, F32), T("w", [8], 0, F32, offset=0)]).bytes(), "w", "offset 0"),
     ("data cut", one_tensor()[:-1], "w", "is the download complete?"),
     ("no data at all", Layout(tensors=[T("w", [1 << 40], 0)]).bytes(), "w", "is the download complete?"),
     ("sum of sizes", Layout(tensors=[T("a", [1 << 60], 0), T("w", [1 << 60], 0, offset=1 << 62)]).bytes(), "w", "2^63"),
-]  # fmt: skip
-MALFORMED += [(f"type {i}", one_tensor(type=i), "w", f"type {i} is not a ggml type (known: 0 f32, 1 f16,") for i in (4, 5, 31, 32, 33, 36, 37, 38, 43, 100, 103, 142, 255, 0xFFFFFFFF)]  # fmt: skip
+]
+MALFORMED += [
+    (f"type {i}", one_tensor(type=i), "w", f"type {i} is not a ggml type (known: 0 f32, 1 f16,")
+    for i in (4, 5, 31, 32, 33, 36, 37, 38, 43, 100, 103, 142, 255, 0xFFFFFFFF)
+]
 
 
 @pytest.mark.parametrize(("data", "field", "text"), [c[1:] for c in MALFORMED], ids=[c[0] for c in MALFORMED])
@@ -140,7 +152,12 @@ def test_file_of_another_format(tmp_path, data, text):
 
 def test_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    for path, text in ((tmp_path, "a directory"), (tmp_path / "fifo", "a FIFO"), ("/dev/null", "a device"), (tmp_path / "no", "No such file")):
+    for path, text in (
+        (tmp_path, "a directory"),
+        (tmp_path / "fifo", "a FIFO"),
+        ("/dev/null", "a device"),
+        (tmp_path / "no", "No such file"),
+    ):
         with pytest.raises(GGUFError, match=text) as caught:
             GGUFFile(str(path))
         assert (caught.value.file, caught.value.field, caught.value.offset) == (str(path), "file", 0)
@@ -162,11 +179,25 @@ def test_a_sparse_file_cannot_ask_for_memory(tmp_path, element):
 
 
 ALL_VALUES = [
-    ("t.u8", "u8", 255), ("t.i8", "i8", -128), ("t.u16", "u16", 65535), ("t.i16", "i16", -32768), ("t.u32", "u32", (1 << 32) - 1),
-    ("t.i32", "i32", -(1 << 31)), ("t.f32", "f32", 0.5), ("t.bool", "bool", 1), ("t.str", "str", "Grüße"), ("t.u64", "u64", (1 << 64) - 1),
-    ("t.i64", "i64", -(1 << 63)), ("t.f64", "f64", 0.1), ("t.u8[]", "u8[]", [0, 255]), ("t.i64[]", "i64[]", [-1]), ("t.f32[]", "f32[]", [1.5]),
-    ("t.bool[]", "bool[]", [True, False]), ("t.str[]", "str[]", ["", "b"]), ("t.empty", "u32[]", []),
-]  # fmt: skip
+    ("t.u8", "u8", 255),
+    ("t.i8", "i8", -128),
+    ("t.u16", "u16", 65535),
+    ("t.i16", "i16", -32768),
+    ("t.u32", "u32", (1 << 32) - 1),
+    ("t.i32", "i32", -(1 << 31)),
+    ("t.f32", "f32", 0.5),
+    ("t.bool", "bool", 1),
+    ("t.str", "str", "Grüße"),
+    ("t.u64", "u64", (1 << 64) - 1),
+    ("t.i64", "i64", -(1 << 63)),
+    ("t.f64", "f64", 0.1),
+    ("t.u8[]", "u8[]", [0, 255]),
+    ("t.i64[]", "i64[]", [-1]),
+    ("t.f32[]", "f32[]", [1.5]),
+    ("t.bool[]", "bool[]", [True, False]),
+    ("t.str[]", "str[]", ["", "b"]),
+    ("t.empty", "u32[]", []),
+]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -174,7 +205,9 @@ def test_values(tmp_path, version):
     file = opened(tmp_path, Layout(pairs=ALL_VALUES, version=version).bytes())
     assert file.version == version
     assert file.metadata == {key: value for key, _, value in ALL_VALUES}
-    assert [(k, type(v)) for k, v in file.metadata.items()] == [(k, type(v) if k != "t.bool" else bool) for k, _, v in ALL_VALUES]
+    assert [(k, type(v)) for k, v in file.metadata.items()] == [
+        (k, type(v) if k != "t.bool" else bool) for k, _, v in ALL_VALUES
+    ]
 
 
 def test_strings_may_hold_any_bytes(tmp_path):
@@ -193,15 +226,23 @@ def test_a_bool_is_true_unless_zero(tmp_path):
 @pytest.mark.parametrize("alignment", [1, 8, 32, 64, 4096])
 def test_tensors(tmp_path, alignment):
     pairs = [] if alignment == 32 else [("general.alignment", "u32", alignment)]
-    tensors = [T("a", [3], 24, b"abc"), T("b", [32, 2], 8, bytes(range(68))), T("c", [2, 2, 1, 1], 0, F32[:16]), T("n" * 63, [], 0, F32[:4])]
+    tensors = [
+        T("a", [3], 24, b"abc"),
+        T("b", [32, 2], 8, bytes(range(68))),
+        T("c", [2, 2, 1, 1], 0, F32[:16]),
+        T("n" * 63, [], 0, F32[:4]),
+    ]
     data = Layout(pairs=pairs, tensors=tensors, alignment=alignment).bytes()
     for tail in (b"", bytes(999)):  # the last padding may be missing, and bytes may follow
         file = opened(tmp_path, data + tail)
         assert file.alignment == alignment
         assert file.nbytes == len(data + tail)
         assert [(t.name, t.type, t.dims, t.nbytes, t.part) for t in file.tensors] == [
-            ("a", "i8", [3], 3, 0), ("b", "q8_0", [32, 2], 68, 0), ("c", "f32", [2, 2, 1, 1], 16, 0), ("n" * 63, "f32", [1], 4, 0)
-        ]  # fmt: skip
+            ("a", "i8", [3], 3, 0),
+            ("b", "q8_0", [32, 2], 68, 0),
+            ("c", "f32", [2, 2, 1, 1], 16, 0),
+            ("n" * 63, "f32", [1], 4, 0),
+        ]
         for t, made in zip(file.tensors, tensors, strict=True):
             assert t.offset % alignment == 0
             assert bytes(file.data(t.name)) == made.data == data[t.offset : t.offset + t.nbytes]
@@ -291,7 +332,11 @@ def split(tmp_path, names=("m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-
 
 def test_split(tmp_path):
     file = GGUFFile(split(tmp_path))
-    assert [os.path.basename(p) for p in file.parts] == ["m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"]
+    assert [os.path.basename(p) for p in file.parts] == [
+        "m-00001-of-00003.gguf",
+        "m-00002-of-00003.gguf",
+        "m-00003-of-00003.gguf",
+    ]
     assert [(t.name, t.part) for t in file.tensors] == [("t0", 0), ("t1", 1), ("t2", 2)]
     assert file.nbytes == sum(os.path.getsize(p) for p in file.parts)
     assert bytes(file.data("t2")) == F32
@@ -302,7 +347,9 @@ def test_split_whose_first_part_has_no_tensors_and_other_integer_types(tmp_path)
     def first(pairs, tensors):
         return [("split.no", "u32", 0), ("split.count", "i64", 3), ("split.tensors.count", "u64", 2)], []
 
-    file = GGUFFile(split(tmp_path, part0=first, part2=lambda p, t: ([("split.no", "i8", 2), ("split.count", "u8", 3)], t)))
+    file = GGUFFile(
+        split(tmp_path, part0=first, part2=lambda p, t: ([("split.no", "i8", 2), ("split.count", "u8", 3)], t))
+    )
     assert [t.name for t in file.tensors] == ["t1", "t2"]
 
 
@@ -321,7 +368,13 @@ SPLIT_FAULTS = [
     ("other count", {"part2": replaced("split.count", "u16", 4)}, 2, "split.count", "is 4"),
     ("no count", {"part2": without("split.count")}, 2, "split.count", "not in the file"),
     ("same tensor twice", {"part2": lambda p, t: (p, [T("t0", [8], 0, F32)])}, 2, "t0", "part 1 and again in part 3"),
-    ("total", {"part0": replaced("split.tensors.count", "i32", 4)}, 0, "split.tensors.count", "is 4, and the 3 parts hold 3"),
+    (
+        "total",
+        {"part0": replaced("split.tensors.count", "i32", 4)},
+        0,
+        "split.tensors.count",
+        "is 4, and the 3 parts hold 3",
+    ),
     ("no total", {"part0": without("split.tensors.count")}, 0, "split.tensors.count", "not in the file"),
     ("first is not first", {"part0": replaced("split.no", "u16", 1)}, 0, "split.no", "open the first part"),
     ("absurd count", {"part0": replaced("split.count", "i64", 1 << 40)}, 0, "split.count", "0 to 65535"),
@@ -329,7 +382,9 @@ SPLIT_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "part", "field", "text"), [c[1:] for c in SPLIT_FAULTS], ids=[c[0] for c in SPLIT_FAULTS])
+@pytest.mark.parametrize(
+    ("changes", "part", "field", "text"), [c[1:] for c in SPLIT_FAULTS], ids=[c[0] for c in SPLIT_FAULTS]
+)
 def test_split_faults(tmp_path, changes, part, field, text):
     path = split(tmp_path, **changes)
     with pytest.raises(GGUFError) as caught:
@@ -371,6 +426,14 @@ def test_pair_helper_is_what_the_format_says():
 
 def test_empty_names_and_dims_are_read(tmp_path):
     """A model that needs such a tensor refuses it by its shape."""
-    file = opened(tmp_path, Layout(tensors=[T("", [8], 0, F32), T("z", [0, 3], 0), T("q", [0], 8), T("s", [], 0, F32[:4])]).bytes())
-    assert [(t.name, t.dims, t.nbytes) for t in file.tensors] == [("", [8], 32), ("z", [0, 3], 0), ("q", [0], 0), ("s", [1], 4)]
+    file = opened(
+        tmp_path,
+        Layout(tensors=[T("", [8], 0, F32), T("z", [0, 3], 0), T("q", [0], 8), T("s", [], 0, F32[:4])]).bytes(),
+    )
+    assert [(t.name, t.dims, t.nbytes) for t in file.tensors] == [
+        ("", [8], 32),
+        ("z", [0, 3], 0),
+        ("q", [0], 0),
+        ("s", [1], 4),
+    ]
     assert file.data("z").size == 0

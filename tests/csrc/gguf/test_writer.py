@@ -11,19 +11,29 @@ import pytest
 from gguf_files import Layout, T
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from lucebox.errors import GGUFError, RequestError
 from lucebox._core import GGUFFile, write_gguf
+from lucebox.errors import GGUFError, RequestError
 
 EIGHT = np.arange(8, dtype=np.float32).view(np.uint8)
-TENSORS = [("one", "f32", [8], EIGHT), ("two", "q8_0", [32, 2], np.arange(68, dtype=np.uint8)), ("last", "i8", [3], EIGHT[:3])]
+TENSORS = [
+    ("one", "f32", [8], EIGHT),
+    ("two", "q8_0", [32, 2], np.arange(68, dtype=np.uint8)),
+    ("last", "i8", [3], EIGHT[:3]),
+]
 METADATA = [("general.architecture", "str", "none"), ("list", "i16[]", [-1, 2]), ("flag", "bool", True)]
 
 
 def test_bytes(tmp_path):
     path = tmp_path / "f.gguf"
     write_gguf(str(path), METADATA, TENSORS)
-    wanted = Layout(pairs=METADATA, tensors=[T("one", [8], 0, EIGHT.tobytes()), T("two", [32, 2], 8, bytes(range(68))), T("last", [3], 24, bytes(3))])
+    wanted = Layout(
+        pairs=METADATA,
+        tensors=[
+            T("one", [8], 0, EIGHT.tobytes()),
+            T("two", [32, 2], 8, bytes(range(68))),
+            T("last", [3], 24, bytes(3)),
+        ],
+    )
     assert path.read_bytes() == wanted.bytes() + bytes(29)  # the padding after the last tensor is written
 
 
@@ -49,12 +59,25 @@ def test_the_gguf_package_reads_it(tmp_path):
 
 
 KINDS = {
-    "u8": st.integers(0, 255), "i8": st.integers(-128, 127), "u16": st.integers(0, 65535), "i16": st.integers(-32768, 32767),
-    "u32": st.integers(0, 2**32 - 1), "i32": st.integers(-(2**31), 2**31 - 1), "u64": st.integers(0, 2**64 - 1),
-    "i64": st.integers(-(2**63), 2**63 - 1), "f32": st.floats(width=32, allow_nan=False), "f64": st.floats(allow_nan=False), "bool": st.booleans(),
-    "str": st.text(st.characters(exclude_categories=[])).filter(lambda s: not any(0xD800 <= ord(c) < 0xDC80 or 0xDD00 <= ord(c) < 0xE000 for c in s)),
-}  # fmt: skip
-VALUES = st.one_of(*[st.tuples(st.just(k), s) for k, s in KINDS.items()], *[st.tuples(st.just(k + "[]"), st.lists(s, max_size=5)) for k, s in KINDS.items()])
+    "u8": st.integers(0, 255),
+    "i8": st.integers(-128, 127),
+    "u16": st.integers(0, 65535),
+    "i16": st.integers(-32768, 32767),
+    "u32": st.integers(0, 2**32 - 1),
+    "i32": st.integers(-(2**31), 2**31 - 1),
+    "u64": st.integers(0, 2**64 - 1),
+    "i64": st.integers(-(2**63), 2**63 - 1),
+    "f32": st.floats(width=32, allow_nan=False),
+    "f64": st.floats(allow_nan=False),
+    "bool": st.booleans(),
+    "str": st.text(st.characters(exclude_categories=[])).filter(
+        lambda s: not any(0xD800 <= ord(c) < 0xDC80 or 0xDD00 <= ord(c) < 0xE000 for c in s)
+    ),
+}
+VALUES = st.one_of(
+    *[st.tuples(st.just(k), s) for k, s in KINDS.items()],
+    *[st.tuples(st.just(k + "[]"), st.lists(s, max_size=5)) for k, s in KINDS.items()],
+)
 
 
 def normal(value):
@@ -99,7 +122,7 @@ REFUSED = [
     ("no whole block", [], [("t", "q8_0", [16], EIGHT)], "a multiple of 32"),
     ("too little data", [], [("t", "f32", [8], EIGHT[:31])], "has 31 bytes of data; its dimensions and type make 32"),
     ("too much data", [], [("t", "f32", [7], EIGHT)], "has 32 bytes"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("metadata", "tensors", "text"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])

@@ -1,4 +1,4 @@
-"""What a qwen35 file says of its model: sizes and tensors, refused with names when they disagree, before anything is allocated."""
+"""Sizes and tensors of a qwen35 file: refused with names when they disagree, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from lucebox import _core
 from lucebox._core import GGUFFile, ModelInfo
 from lucebox.errors import GGUFError, UnsupportedModelError
 from lucebox.selftest.tiny import TinyModel, metadata, tensors
 
-SMALL = TinyModel(key_heads=1, value_heads=2, hidden=32, ff=32, heads=2, kv_heads=1, head_dim=32, rope_dims=16, vocab=272, types="f16")
+SMALL = TinyModel(
+    key_heads=1, value_heads=2, hidden=32, ff=32, heads=2, kv_heads=1, head_dim=32, rope_dims=16, vocab=272, types="f16"
+)
 TENSORS = tensors(SMALL)
 KEY = "qwen35."
 
@@ -53,7 +54,13 @@ def refused(file: GGUFFile, kind: type[Exception]) -> Any:
 def test_sizes(tmp_path, key_heads, value_heads):
     model = replace(SMALL, key_heads=key_heads, value_heads=value_heads, layers=8, tied=key_heads == 1)
     info = ModelInfo(written(tmp_path, metadata(model), tensors(model)))
-    assert (info.architecture, info.vocab, info.hidden, info.layers, info.context_length) == ("qwen35", 272, 32, 8, 8192)
+    assert (info.architecture, info.vocab, info.hidden, info.layers, info.context_length) == (
+        "qwen35",
+        272,
+        32,
+        8,
+        8192,
+    )
     assert info.recurrent == [True, True, True, False] * 2
     assert info.mtp == "none"
 
@@ -70,7 +77,13 @@ def test_nano():
 EQUAL = [
     ("no interval", changed(KEY + "full_attention_interval", None)),
     ("flags", changed(KEY + "attention.recurrent_layers", "bool[]", [True, True, True, False])),
-    ("flags before the interval", [*changed(KEY + "full_attention_interval", "u32", 2), (KEY + "attention.recurrent_layers", "bool[]", [True, True, True, False])]),
+    (
+        "flags before the interval",
+        [
+            *changed(KEY + "full_attention_interval", "u32", 2),
+            (KEY + "attention.recurrent_layers", "bool[]", [True, True, True, False]),
+        ],
+    ),
     ("vocab_size", changed(KEY + "vocab_size", "u32", 272)),
     ("no tokens", [*changed("tokenizer.ggml.tokens", None), (KEY + "vocab_size", "u32", 272)]),
     ("u64", changed(KEY + "embedding_length", "u64", 32)),
@@ -80,7 +93,7 @@ EQUAL = [
     ("no scaling", changed(KEY + "rope.scaling.type", "str", "none")),
     ("factor 1", changed(KEY + "rope.scaling.factor", "f32", 1.0)),
     ("nextn 0", changed(KEY + "nextn_predict_layers", "u32", 0)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("pairs", [c[1] for c in EQUAL], ids=[c[0] for c in EQUAL])
@@ -90,17 +103,34 @@ def test_the_same_said_otherwise(tmp_path, pairs):
 
 
 REQUIRED = [
-    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv",
-    "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count",
-    "ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size",
-]  # fmt: skip
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "rope.freq_base",
+    "rope.dimension_count",
+    "ssm.conv_kernel",
+    "ssm.state_size",
+    "ssm.group_count",
+    "ssm.time_step_rank",
+    "ssm.inner_size",
+]
 NUMBERS = ("attention.layer_norm_rms_epsilon", "rope.freq_base")
 
 
 @pytest.mark.parametrize("key", [KEY + k for k in REQUIRED])
 def test_required_keys(tmp_path, key):
     assert refused(written(tmp_path, changed(key, None)), GGUFError).field == key
-    for kind, value, text in (("str", "4", "of type str"), ("u32[]", [4] * 12, "of type array of 12 u32"), ("bool", True, "of type bool")):
+    for kind, value, text in (
+        ("str", "4", "of type str"),
+        ("u32[]", [4] * 12, "of type array of 12 u32"),
+        ("bool", True, "of type bool"),
+    ):
         error = refused(written(tmp_path, changed(key, kind, value)), GGUFError)
         assert error.field == key
         assert text in str(error)
@@ -124,22 +154,62 @@ def test_numbers_out_of_range(tmp_path, key, value):
 MALFORMED = [
     ("heads", changed(KEY + "attention.head_count_kv", "u32", 3), KEY + "attention.head_count", "no multiple of the 3"),
     ("value heads", changed(KEY + "ssm.group_count", "u32", 4), KEY + "ssm.time_step_rank", "no multiple of the 4"),
-    ("inner size", changed(KEY + "ssm.inner_size", "u32", 384), KEY + "ssm.inner_size", "2 value heads of 128 make 256"),
+    (
+        "inner size",
+        changed(KEY + "ssm.inner_size", "u32", 384),
+        KEY + "ssm.inner_size",
+        "2 value heads of 128 make 256",
+    ),
     ("no sections", changed(KEY + "rope.dimension_sections", None), KEY + "rope.dimension_sections", "4 are wanted"),
-    ("3 sections", changed(KEY + "rope.dimension_sections", "i32[]", [11, 11, 10]), KEY + "rope.dimension_sections", "has 3"),
-    ("sections of text", changed(KEY + "rope.dimension_sections", "str[]", ["1"] * 4), KEY + "rope.dimension_sections", "array of 4 str"),
-    ("vocab_size", changed(KEY + "vocab_size", "u32", 273), KEY + "vocab_size", "is 273, and tokenizer.ggml.tokens lists 272"),
+    (
+        "3 sections",
+        changed(KEY + "rope.dimension_sections", "i32[]", [11, 11, 10]),
+        KEY + "rope.dimension_sections",
+        "has 3",
+    ),
+    (
+        "sections of text",
+        changed(KEY + "rope.dimension_sections", "str[]", ["1"] * 4),
+        KEY + "rope.dimension_sections",
+        "array of 4 str",
+    ),
+    (
+        "vocab_size",
+        changed(KEY + "vocab_size", "u32", 273),
+        KEY + "vocab_size",
+        "is 273, and tokenizer.ggml.tokens lists 272",
+    ),
     ("no vocabulary", changed("tokenizer.ggml.tokens", None), "tokenizer.ggml.tokens", "lists no token"),
-    ("tokens of numbers", changed("tokenizer.ggml.tokens", "u32[]", [1]), "tokenizer.ggml.tokens", "an array of str is wanted"),
+    (
+        "tokens of numbers",
+        changed("tokenizer.ggml.tokens", "u32[]", [1]),
+        "tokenizer.ggml.tokens",
+        "an array of str is wanted",
+    ),
     ("interval 0", changed(KEY + "full_attention_interval", "u32", 0), KEY + "full_attention_interval", "is 0"),
-    ("flags of numbers", changed(KEY + "attention.recurrent_layers", "u32[]", [1] * 4), KEY + "attention.recurrent_layers", "array of bool"),
-    ("3 flags", changed(KEY + "attention.recurrent_layers", "bool[]", [True] * 3), KEY + "attention.recurrent_layers", "has 3 flags"),
+    (
+        "flags of numbers",
+        changed(KEY + "attention.recurrent_layers", "u32[]", [1] * 4),
+        KEY + "attention.recurrent_layers",
+        "array of bool",
+    ),
+    (
+        "3 flags",
+        changed(KEY + "attention.recurrent_layers", "bool[]", [True] * 3),
+        KEY + "attention.recurrent_layers",
+        "has 3 flags",
+    ),
     ("block_count", changed(KEY + "block_count", "u32", 5), "blk.4.attn_norm.weight", "not in the file"),
     ("blocks without end", changed(KEY + "block_count", "u32", 1 << 30), KEY + "block_count", "1 to 1024"),
-    ("only MTP layers", changed(KEY + "nextn_predict_layers", "u32", 4), KEY + "nextn_predict_layers", "is 4 of 4 blocks"),
+    (
+        "only MTP layers",
+        changed(KEY + "nextn_predict_layers", "u32", 4),
+        KEY + "nextn_predict_layers",
+        "is 4 of 4 blocks",
+    ),
     ("no architecture", changed("general.architecture", None), "general.architecture", "not in the file"),
     ("architecture of numbers", changed("general.architecture", "u32", 1), "general.architecture", "of type u32"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("pairs", "field", "text"), [c[1:] for c in MALFORMED], ids=[c[0] for c in MALFORMED])
@@ -166,7 +236,7 @@ UNSUPPORTED = [
     ("ff of odd multiple", changed(KEY + "feed_forward_length", "u32", 33), "feed_forward_length is 33"),
     ("odd rotation", changed(KEY + "rope.dimension_count", "u32", 15), "dimension_count is 15"),
     ("more rotation than head", changed(KEY + "rope.dimension_count", "u32", 34), "up to 32"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("pairs", "text"), [c[1:] for c in UNSUPPORTED], ids=[c[0] for c in UNSUPPORTED])
@@ -186,12 +256,19 @@ def test_every_tensor_is_needed(tmp_path, name):
 @pytest.mark.parametrize("name", [t[0] for t in TENSORS])
 def test_every_shape_is_checked(tmp_path, name):
     type, dims = next((t[1], t[2]) for t in TENSORS if t[0] == name)
-    for wrong in ([2 * dims[0], *dims[1:]], [*dims[:-1], dims[-1] + 1], [*dims, 2], dims[::-1] if len(dims) > 1 and dims[0] != dims[1] else [*dims, 3]):
+    for wrong in (
+        [2 * dims[0], *dims[1:]],
+        [*dims[:-1], dims[-1] + 1],
+        [*dims, 2],
+        dims[::-1] if len(dims) > 1 and dims[0] != dims[1] else [*dims, 3],
+    ):
         file = written(tmp_path, given=with_tensor(tensor(name, type, wrong)))
         error = refused(file, GGUFError)
         assert error.field == name
         assert str(wrong) in str(error) and str(dims) in str(error)
-        with open(file.path, "rb") as data:  # the offset is that of the tensor's entry: its name's length, then the name
+        with open(
+            file.path, "rb"
+        ) as data:  # the offset is that of the tensor's entry: its name's length, then the name
             data.seek(error.offset)
             assert data.read(8 + len(name)) == struct.pack("<Q", len(name)) + name.encode()
     assert ModelInfo(written(tmp_path, given=with_tensor(tensor(name, type, [*dims, 1])))).layers == 4
@@ -203,12 +280,26 @@ def test_types(tmp_path):
     assert "is of type f16; f32 is wanted" in str(error)
     for type in ("nvfp4", "i8", "f64", "q8_1"):
         given = with_tensor(tensor("blk.0.ssm_out.weight", type, [256, 32]))
-        assert f"blk.0.ssm_out.weight is of type {type}; supported are f32 f16 q4_0" in str(refused(written(tmp_path, given=given), UnsupportedModelError))
+        assert f"blk.0.ssm_out.weight is of type {type}; supported are f32 f16 q4_0" in str(
+            refused(written(tmp_path, given=given), UnsupportedModelError)
+        )
 
 
-@pytest.mark.parametrize("name", ["blk.0.attn_q.weight", "blk.3.attn_k.bias", "blk.0.attn_gate.scale", "rope_freqs.weight", "blk.4.attn_norm.weight", "blk.00.x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "blk.0.attn_q.weight",
+        "blk.3.attn_k.bias",
+        "blk.0.attn_gate.scale",
+        "rope_freqs.weight",
+        "blk.4.attn_norm.weight",
+        "blk.00.x",
+    ],
+)
 def test_a_tensor_that_nothing_uses(tmp_path, name):
-    assert f"tensor {name} is no part" in str(refused(written(tmp_path, given=with_tensor(tensor(name, "f32", [32]))), UnsupportedModelError))
+    assert f"tensor {name} is no part" in str(
+        refused(written(tmp_path, given=with_tensor(tensor(name, "f32", [32]))), UnsupportedModelError)
+    )
 
 
 def test_every_header_byte_changed(tmp_path):

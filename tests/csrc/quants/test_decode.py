@@ -5,17 +5,35 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-
-from lucebox.errors import RequestError
 from lucebox._core import dequantize, tensor_types
+from lucebox.errors import RequestError
 
-TYPES = {name: (gguf.GGMLQuantizationType(id), block, nbytes) for id, name, block, nbytes, matrix in tensor_types() if matrix}
+TYPES = {
+    name: (gguf.GGMLQuantizationType(id), block, nbytes) for id, name, block, nbytes, matrix in tensor_types() if matrix
+}
 # Bytes of a block that hold the f16 scale and minimum, or the exponent of MXFP4; IQ1_M spreads its scale over four u16.
 SCALES = {
-    "q4_0": [0], "q4_1": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q8_0": [0], "q2_K": [80, 82], "q3_K": [108], "q4_K": [0, 2], "q5_K": [0, 2],
-    "q6_K": [208], "iq1_s": [0], "iq2_xxs": [0], "iq2_xs": [0], "iq2_s": [0], "iq3_xxs": [0], "iq3_s": [0], "iq4_nl": [0], "iq4_xs": [0],
-    "f16": [0], "bf16": [0],
-}  # fmt: skip
+    "q4_0": [0],
+    "q4_1": [0, 2],
+    "q5_0": [0],
+    "q5_1": [0, 2],
+    "q8_0": [0],
+    "q2_K": [80, 82],
+    "q3_K": [108],
+    "q4_K": [0, 2],
+    "q5_K": [0, 2],
+    "q6_K": [208],
+    "iq1_s": [0],
+    "iq2_xxs": [0],
+    "iq2_xs": [0],
+    "iq2_s": [0],
+    "iq3_xxs": [0],
+    "iq3_s": [0],
+    "iq4_nl": [0],
+    "iq4_xs": [0],
+    "f16": [0],
+    "bf16": [0],
+}
 
 
 def random_blocks(name: str, n: int, seed: int) -> np.ndarray:

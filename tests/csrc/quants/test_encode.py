@@ -7,9 +7,8 @@ import ctypes
 import gguf
 import numpy as np
 import pytest
-
-from lucebox.errors import RequestError
 from lucebox._core import dequantize, quantize
+from lucebox.errors import RequestError
 
 QUANTS = ["q8_0", "q4_0", "q4_K", "q6_K", "iq4_xs"]
 FLOATS = ["f32", "f16", "bf16"]
@@ -42,13 +41,20 @@ CASES = cases()
 
 def importances(columns: int) -> list[np.ndarray | None]:
     rng = np.random.default_rng(8)
-    return [None, rng.random(columns, np.float32) ** 4, (rng.random(columns) < 0.5).astype(np.float32), np.zeros(columns, np.float32)]
+    return [
+        None,
+        rng.random(columns, np.float32) ** 4,
+        (rng.random(columns) < 0.5).astype(np.float32),
+        np.zeros(columns, np.float32),
+    ]
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["q8_0", "q4_0", *FLOATS])
 def test_bytes_of_the_gguf_package(name, case):
-    x = CASES[case] + 0 if name == "q4_0" else CASES[case]  # the package takes the sign of a group's first zero, ggml does not
+    x = (
+        CASES[case] + 0 if name == "q4_0" else CASES[case]
+    )  # the package takes the sign of a group's first zero, ggml does not
     with np.errstate(all="ignore"):
         want = gguf.quants.quantize(x, gguf.GGMLQuantizationType[name.upper()]).view(np.uint8).reshape(len(x), -1)
     got = quantize(name, x)
@@ -73,12 +79,18 @@ def test_halfway_values_round_to_even(name):
     """Around each representable number and each middle between two: one f32 below, the value, one f32 above."""
     x = dequantize(name, np.arange(0x7C00 if name == "f16" else 0x7F80, dtype=np.uint16).view(np.uint8))
     middle = (x[:-1].astype(np.float64) + x[1:]) / 2
-    at = np.concatenate([x, middle.astype(np.float32), [np.float32(65520), np.finfo(np.float32).max]]).astype(np.float32)
+    at = np.concatenate([x, middle.astype(np.float32), [np.float32(65520), np.finfo(np.float32).max]]).astype(
+        np.float32
+    )
     with np.errstate(over="ignore"):
         values = np.concatenate([np.nextafter(at, np.float32(-np.inf)), at, np.nextafter(at, np.float32(np.inf))])
         values = np.concatenate([values, -values]).astype(np.float32)
         got = quantize(name, values[None]).view(np.uint16)[0]
-        want = values.astype(np.float16).view(np.uint16) if name == "f16" else gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16).view(np.uint16)
+        want = (
+            values.astype(np.float16).view(np.uint16)
+            if name == "f16"
+            else gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16).view(np.uint16)
+        )
     assert (got == want).all()
 
 
@@ -143,7 +155,13 @@ def ggml():
 
     library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
-    library.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
+    library.ggml_quantize_chunk.argtypes = [
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        *[ctypes.c_int64] * 3,
+        ctypes.c_void_p,
+    ]
     return library
 
 
