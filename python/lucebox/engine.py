@@ -64,13 +64,9 @@ def load(
     file = _core.GGUFFile(model_path(path))
     info = _core.ModelInfo(file)
     tokenizer = Tokenizer(file.metadata, file=file.path)
-    if max_ctx is None:
-        max_ctx = default_max_ctx(info.context_length)
-    elif not 1 <= max_ctx <= info.context_length:
-        raise RequestError(f"max_ctx: {max_ctx}; this model was made for 1 to {info.context_length} tokens")
     core = _core.Engine(
         file,
-        max_ctx=max_ctx,
+        max_ctx=default_max_ctx(info.context_length) if max_ctx is None else max_ctx,
         kv=kv,
         variant=environment.variant if variant == "auto" else variant,
         threads=environment.threads if threads is None else threads,

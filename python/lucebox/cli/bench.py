@@ -1,0 +1,137 @@
+"""lucebox bench: speed of prefill and decode on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lucebox import _core, census, machine, settings
+from lucebox.cli import common
+from lucebox.engine import model_path
+from lucebox.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Run:
+    prefill_s: float
+    decode_s: float
+    tokens_sha256: str
+
+
+@common.guarded
+def bench(
+    model: common.ModelOption = None,
+    n_prompt: Annotated[int, typer.Option("--n-prompt", "-p", min=1, help="Tokens of prefill.")] = 512,
+    n_gen: Annotated[int, typer.Option("--n-gen", "-n", min=1, help="Tokens of decode.")] = 64,
+    repetitions: Annotated[int, typer.Option("--repetitions", "-r", min=1, help="Measured runs of each.")] = 5,
+    threads: common.ThreadsOption = None,
+    kv: common.KvOption = "q8_0",
+    variant: common.VariantOption = "auto",
+    json: common.JsonOption = False,
+) -> None:
+    """Time prefill and decode: a discarded warm-up, then medians with their spread. One bench runs at a time."""
+    environment = settings.read()
+    with _exclusive(environment.cache):
+        busy = machine.busy_cpus()
+        file = _core.GGUFFile(model_path(common.model_name(model)))
+        engine = _core.Engine(
+            file,
+            max_ctx=n_prompt + n_gen,
+            kv=kv,
+            variant=environment.variant if variant == "auto" else variant,
+            threads=environment.threads if threads is None else threads,
+        )
+        runs = [_measure(engine, n_prompt, n_gen) for _ in range(repetitions + 1)][1:]
+    report = _report(file, engine, runs, n_prompt, n_gen)
+    report.update(busy_cpus=busy, load_average=machine.load_average())
+    if json:
+        common.write_json(report)
+    else:
+        _print(report)
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Holds a lock that no other bench of this user has: two at once would time each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "bench.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RequestError(f"another bench is running (it holds {lock.name}): wait for it") from None
+        yield
+
+
+def _measure(engine: _core.Engine, n_prompt: int, n_gen: int) -> Run:
+    """One prefill and one decode."""
+    prompt = [(i * 7919 + 13) % engine.info.vocab for i in range(n_prompt)]
+    engine.reset(0)
+    start = time.perf_counter()
+    token = int(engine.forward([(0, prompt)], "argmax")[0])
+    middle = time.perf_counter()
+    ids = []
+    for _ in range(n_gen):
+        ids.append(token)
+        token = int(engine.forward([(0, [token])], "argmax")[0])
+    end = time.perf_counter()
+    return Run(middle - start, end - middle, hashlib.sha256(repr(ids).encode()).hexdigest())
+
+
+def _report(file: _core.GGUFFile, engine: _core.Engine, runs: list[Run], n_prompt: int, n_gen: int) -> dict[str, Any]:
+    import lucebox
+
+    hashes = {run.tokens_sha256 for run in runs}
+    if len(hashes) != 1:
+        raise RequestError("the runs gave different tokens: do not trust this machine; try `lucebox selftest`")
+    streamed = census.streamed_bytes(file)
+    report: dict[str, Any] = {
+        "lucebox": lucebox.__version__,
+        "file": Path(file.path).name,
+        "bytes": file.nbytes,
+        "cpu": machine.cpu_name(),
+        "variant": engine.variant,
+        "threads": engine.threads,
+        "kv": engine.kv,
+        "repetitions": len(runs),
+        "tokens_sha256": hashes.pop(),
+        "streamed_bytes_per_token": streamed,
+    }
+    seconds = {"prefill": [run.prefill_s for run in runs], "decode": [run.decode_s for run in runs]}
+    for name, count in (("prefill", n_prompt), ("decode", n_gen)):
+        rates = sorted(count / s for s in seconds[name])
+        median = statistics.median(rates)
+        report[name] = {"tokens": count, "tok_per_s": median, "min": rates[0], "max": rates[-1]}
+    if streamed is not None:
+        report["decode"]["gb_per_s"] = report["decode"]["tok_per_s"] * streamed / 1e9
+    return report
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    out = common.console()
+    out.print(
+        f"{report['file']} on {report['cpu'] or 'unknown CPU'}, {report['variant']}, {report['threads']} threads, "
+        f"KV {report['kv']}; {report['repetitions']} runs after a warm-up\n"
+    )
+    table = Table("", "tokens", "tok/s (median)", "min", "max", "weights read", box=None)
+    for name in ("prefill", "decode"):
+        part = report[name]
+        read = f"{part['gb_per_s']:.2f} GB/s" if "gb_per_s" in part else ""
+        rates = [f"{part[key]:.1f}" for key in ("tok_per_s", "min", "max")]
+        table.add_row(name, str(part["tokens"]), *rates, read)
+    out.print(table)
+    out.print(f"\ntokens' SHA-256: {report['tokens_sha256'][:16]}…")
+    busy = report["busy_cpus"]
+    if busy is not None:
+        warning = ": the figures are too low" if busy > 0.2 else ""
+        out.print(f"competing load before the run: {busy:.2f} CPUs busy{warning}")

@@ -1,0 +1,81 @@
+"""lucebox selftest: whether this machine computes the recorded bits."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lucebox import _core, machine
+from lucebox.cli import common
+from lucebox.errors import RequestError
+
+if TYPE_CHECKING:
+    from lucebox.selftest.checks import Result
+
+
+@common.guarded
+def selftest(
+    full: Annotated[bool, typer.Option("--full", help="All combinations: minutes in place of seconds.")] = False,
+    variant: Annotated[
+        str | None, typer.Option("--variant", help="Only these CPU kernels. Default: all usable.")
+    ] = None,
+    json: common.JsonOption = False,
+) -> None:
+    """Compare hashes of logits with the recorded ones, for every kernel, thread count, KV type and way to cut a prompt.
+
+    Exit code 1 means that this machine, or this build, computes something else.
+    """
+    from lucebox.selftest import checks
+
+    usable = _core.variants()
+    if variant is not None and variant not in usable:
+        raise RequestError(f"--variant {variant}: usable here are {', '.join(usable)}")
+    variants = usable if variant is None else [variant]
+    todo = checks.cases(full=full, variants=variants, threads=machine.cores())
+    results = []
+    with tempfile.TemporaryDirectory(prefix="lucebox-selftest-") as folder:
+        for result in checks.run(todo, Path(folder)):
+            results.append(result)
+            if sys.stderr.isatty():
+                print(f"\r{len(results)} of {len(todo)} checks", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    wrong = [result for result in results if result.wrong is not None]
+    if json:
+        common.write_json({"passed": not wrong, "results": [asdict(result) for result in results]})
+    else:
+        _print(results)
+        rows = sum(result.rows for result in results)
+        verdict = f"{len(wrong)} WRONG" if wrong else "all as recorded"
+        common.write(f"\n{len(results)} checks, {rows:,} rows of logits: {verdict}\n")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _print(results: list[Result]) -> None:
+    """One line for a model, KV type, kernel and thread count; the cuts side by side."""
+    from rich.table import Table
+
+    from lucebox.selftest import checks
+
+    table = Table("model", "kv", "kernels", "threads", "rows", *checks.CUTS, "seconds", box=None)
+    groups: dict[tuple[str, str, str, int], dict[str, Result]] = {}
+    for result in results:
+        case = result.case
+        groups.setdefault((case.model, case.kv, case.variant, case.threads), {})[case.cut] = result
+    for (model, kv, kernels, threads), found in groups.items():
+        cells = [("ok" if found[cut].wrong is None else "WRONG") if cut in found else "" for cut in checks.CUTS]
+        rows = sum(result.rows for result in found.values())
+        seconds = sum(result.seconds for result in found.values())
+        table.add_row(model, kv, kernels, str(threads), f"{rows:,}", *cells, f"{seconds:.1f}")
+    common.console().print(table)
+    for result in results:
+        if result.wrong is not None:
+            case = result.case
+            common.write(f"{case.model}, kv {case.kv}, {case.variant}, {case.threads} threads, cut {case.cut}: ")
+            common.write(f"{result.wrong}\n")
