@@ -1,19 +1,9 @@
-// Types that are not kept in tiles: 512 columns of 16 outputs are decoded from the file's layout once and read by eight rows at a time.
-// Strip and rows (14 KB) stay in the first cache.
+// The products of a strip (cpu/strip.h) with eight rows at a time.
 #pragma once
 #include "cpu/stream_avx512.h"
-#include "quants/quants.h"
+#include "cpu/strip.h"
 
 namespace lucebox::cpu::zmm {
-
-inline constexpr int kStripGroups = 16, kStripRows = 64;
-
-// Weights with an offset of 128 as unsigned bytes, scales and minimums per 16 columns, d per 256.
-struct alignas(64) Strip {
-    uint8_t v[kStripGroups][8][64];
-    uint8_t scale[2 * kStripGroups][kLanes], min[2 * kStripGroups][kLanes];
-    float d[kStripGroups / 8][kLanes], dmin[kStripGroups / 8][kLanes];
-};
 
 // Eight rows of a strip at fixed distances, so that a kernel's addresses are one pointer and constants.
 struct alignas(64) RowBlock {
@@ -22,27 +12,6 @@ struct alignas(64) RowBlock {
     int32_t minus_offset[kBlockRows][2 * kStripGroups];  // -128 * sum of 16
     float d_sum[kBlockRows][2 * kStripGroups];           // d * sum of 16, for minimums
 };
-
-// Groups at .. at + groups - 1 of tile t. A lane that the last tile lacks repeats the last output.
-static void decode_strip(const ops::Weight& w, int t, int at, int groups, Strip& out) {
-    const size_t block_bytes = block_bytes_of(w.type), row_bytes = static_cast<size_t>(w.columns / 256) * block_bytes;
-    quants::Block b;
-    for (int l = 0; l < kLanes; l++) {
-        const int n = t * kLanes + l < w.rows ? t * kLanes + l : w.rows - 1;
-        const uint8_t* row = w.data + static_cast<size_t>(n) * row_bytes + static_cast<size_t>(at / 8) * block_bytes;
-        for (int block = 0; block < groups / 8; block++) {
-            quants::decode_block(w.type, row + static_cast<size_t>(block) * block_bytes, b);
-            for (int e = 0; e < 64; e++) {
-                uint32_t four;
-                memcpy(&four, b.q + 4 * e, 4);
-                four ^= 0x80808080u;
-                memcpy(out.v[8 * block + e / 8][e % 8] + 4 * l, &four, 4);
-            }
-            for (int s = 0; s < 16; s++) out.scale[16 * block + s][l] = static_cast<uint8_t>(b.scale[s]), out.min[16 * block + s][l] = b.min[s];
-            out.d[block][l] = b.d, out.dmin[block][l] = b.dmin;
-        }
-    }
-}
 
 // acc [R][kLanes] goes on with R rows of the block. kMinimum: Q2_K, per 16 columns.
 template <bool kMinimum, int R> static void multiply(const Strip& w, int groups, const RowBlock& x, float (*out)[kLanes]) {

@@ -76,8 +76,6 @@ void put_block(Type type, const uint8_t* block, int l, uint8_t* quants, uint8_t*
 
 }  // namespace
 
-size_t block_bytes_of(Type type) { return gguf::type_info(type).bytes; }
-
 uint64_t tiles_bytes(Type type, uint64_t rows, uint64_t columns) {
     const TileForm form = tile_form(type);
     if (!form.block) return 0;

@@ -43,8 +43,6 @@ constexpr TileForm tile_form(gguf::Type type) {
 inline constexpr int8_t kFourBitLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 inline constexpr int8_t kMxfp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// Bytes of a block in the file: gguf::type_info for units that may not instantiate inline functions.
-size_t block_bytes_of(gguf::Type type);
 // Kernels::packed_bytes and Kernels::pack of both SIMD variants.
 uint64_t tiles_bytes(gguf::Type type, uint64_t rows, uint64_t columns);
 void pack_tiles(const ops::Weight& w, int first, int last, uint8_t* packed);

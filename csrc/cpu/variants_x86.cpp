@@ -3,7 +3,27 @@
 
 namespace lucebox::cpu {
 
-const Kernels* avx2() { return nullptr; }
+const Kernels* avx2() {
+    static constexpr Kernels kernels{
+        .name = "avx2",
+        .norm_row = ymm::norm_row,
+        .quantize_row = ymm::quantize_row,
+        .swiglu_row = ymm::swiglu_row,
+        .packed_bytes = tiles_bytes,
+        .pack = pack_tiles,
+        .matmul = ymm::matmul,
+        .conv_silu = ymm::conv_silu,
+        .l2_norm = ymm::l2_norm,
+        .delta = ymm::delta,
+        .gated_norm = ymm::gated_norm,
+        .rotate = ymm::rotate,
+        .store_kv = ymm::store_kv,
+        .attend = ymm::attend,
+        .argmax_row = ymm::argmax_row,
+        .math_row = ymm::math_row,
+    };
+    return &kernels;
+}
 
 const Kernels* avx512() {
     static constexpr Kernels kernels{
