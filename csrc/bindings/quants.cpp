@@ -36,7 +36,8 @@ Bytes quantize(const std::string& type, const Floats& x, const std::optional<Flo
     LUCE_CHECK(x.ndim() == 2, kRequest, "x has ", x.ndim(), " dimensions; [rows, columns] is wanted");
     const auto rows = static_cast<size_t>(x.shape(0)), columns = static_cast<size_t>(x.shape(1));
     LUCE_CHECK(columns % info.block == 0, kRequest, "rows have ", columns, " values; type ", type, " needs a multiple of ", info.block);
-    LUCE_CHECK(!importance || static_cast<size_t>(importance->size()) == columns, kRequest, "importance has ", importance->size(), " values for ", columns, " columns");
+    LUCE_CHECK(!importance || static_cast<size_t>(importance->size()) == columns, kRequest, "importance has ", importance->size(),
+               " values for ", columns, " columns");
     Bytes out({rows, static_cast<size_t>(gguf::row_bytes(info.type, columns))});
     if (x.size() == 0) return out;
     uint8_t* y = out.mutable_data();

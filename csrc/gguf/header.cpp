@@ -233,7 +233,8 @@ void read_infos(Cursor& in, Header& out, uint64_t count) {
         in.field = join("tensor number ", i);
         Tensor tensor = read_info(in);
         if (const auto [other, fresh] = seen.emplace(tensor.name, tensor.info_offset); !fresh) in.fail(join("is there twice, first at byte ", other->second));
-        if (tensor.offset != next) in.fail(join("starts at data offset ", tensor.offset, "; the tensors before it end at ", next, " (alignment ", out.alignment, ")"));
+        if (tensor.offset != next)
+            in.fail(join("starts at data offset ", tensor.offset, "; the tensors before it end at ", next, " (alignment ", out.alignment, ")"));
         next += tensor.bytes;  // both were below 2^63
         if (next >= kTop) in.fail("ends past 2^63 bytes");
         next += -next & (out.alignment - 1);
@@ -247,7 +248,8 @@ void place_data(const std::string& path, Header& header, uint64_t header_bytes, 
         tensor.offset += start;
         if (tensor.offset > n_bytes || tensor.bytes > n_bytes - tensor.offset)
             fail_at(path, printable(tensor.name), tensor.info_offset,
-                    join("has its data in bytes ", tensor.offset, " to ", tensor.offset + tensor.bytes, ", and the file has ", n_bytes, "; is the download complete?"));
+                    join("has its data in bytes ", tensor.offset, " to ", tensor.offset + tensor.bytes, ", and the file has ", n_bytes,
+                         "; is the download complete?"));
         tensor.data = bytes + tensor.offset;
     }
 }

@@ -17,7 +17,8 @@ public:
         const int64_t count = find_integer("split.count", 0, kMostParts).value_or(1);
         const int64_t number = find_integer("split.no", 0, kMostParts).value_or(0);
         if (number != 0)
-            fail("split.no", find("split.no")->offset, join("is ", number, ": this is part ", number + 1, " of ", count, "; open the first part (...-00001-of-...)"));
+            fail("split.no", find("split.no")->offset,
+                 join("is ", number, ": this is part ", number + 1, " of ", count, "; open the first part (...-00001-of-...)"));
         if (count > 1) add_split(count);
     }
 
@@ -80,7 +81,8 @@ private:
         }
         const int64_t total = integer("split.tensors.count", 0, INT32_MAX);
         if (total != static_cast<int64_t>(tensors_.size()))
-            fail("split.tensors.count", find("split.tensors.count")->offset, join("is ", total, ", and the ", count, " parts hold ", tensors_.size(), " tensors"));
+            fail("split.tensors.count", find("split.tensors.count")->offset,
+                 join("is ", total, ", and the ", count, " parts hold ", tensors_.size(), " tensors"));
     }
 
     // A key of a part that is not the first: an integer of the wanted value.

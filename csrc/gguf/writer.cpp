@@ -65,7 +65,8 @@ void put_scalar(std::string& out, const std::string& key, ValueType type, const 
 }
 
 void put_scalar(std::string& out, const std::string& key, ValueType type, const Array& array) {
-    LUCE_CHECK(type == ValueType::Array && array.element != ValueType::Array, kRequest, printable(key), ": an array cannot be written as ", value_type_name(type));
+    LUCE_CHECK(type == ValueType::Array && array.element != ValueType::Array, kRequest, printable(key), ": an array cannot be written as ",
+               value_type_name(type));
     put_number(out, static_cast<uint32_t>(array.element));
     put_number<uint64_t>(out, array.count());
     std::visit([&](const auto& list) {
@@ -98,7 +99,8 @@ std::vector<Pair> complete(std::vector<Pair> metadata, uint64_t alignment) {
 uint64_t tensor_bytes(const NewTensor& tensor) {
     const TypeInfo& info = type_info(tensor.type);
     const std::string name = printable(tensor.name);
-    LUCE_CHECK(!name.empty() && tensor.name.size() <= kMostNameBytes, kRequest, "tensor name \"", name, "\" has ", tensor.name.size(), " bytes; 1 to ", kMostNameBytes, " are allowed");
+    LUCE_CHECK(!name.empty() && tensor.name.size() <= kMostNameBytes, kRequest, "tensor name \"", name, "\" has ", tensor.name.size(),
+               " bytes; 1 to ", kMostNameBytes, " are allowed");
     LUCE_CHECK(tensor.dims.size() >= 1 && tensor.dims.size() <= 4, kRequest, name, " has ", tensor.dims.size(), " dimensions; 1 to 4 are allowed");
     uint64_t bytes = info.bytes;
     bool fits = true;
@@ -106,7 +108,8 @@ uint64_t tensor_bytes(const NewTensor& tensor) {
         LUCE_CHECK(tensor.dims[i] > 0, kRequest, name, ": dimension ", i, " is 0");
         fits = fits && !__builtin_mul_overflow(bytes, i ? tensor.dims[i] : tensor.dims[0] / info.block, &bytes);
     }
-    LUCE_CHECK(tensor.dims[0] % info.block == 0, kRequest, name, " has rows of ", tensor.dims[0], " values; type ", info.name, " needs a multiple of ", info.block);
+    LUCE_CHECK(tensor.dims[0] % info.block == 0, kRequest, name, " has rows of ", tensor.dims[0], " values; type ", info.name,
+               " needs a multiple of ", info.block);
     LUCE_CHECK(fits && bytes < uint64_t{1} << 62, kRequest, name, " has more than 2^62 bytes");
     return bytes;
 }

@@ -20,7 +20,9 @@ class Keys {
 public:
     explicit Keys(const File& file) : file_(file) {}
     int integer(const char* key, int most = INT32_MAX) const { return static_cast<int>(file_.integer(name(key), 1, most)); }
-    int integer_or(const char* key, int otherwise, int least = 1) const { return static_cast<int>(file_.find_integer(name(key), least, INT32_MAX).value_or(otherwise)); }
+    int integer_or(const char* key, int otherwise, int least = 1) const {
+        return static_cast<int>(file_.find_integer(name(key), least, INT32_MAX).value_or(otherwise));
+    }
     float number(const char* key) const {
         const auto x = static_cast<float>(file_.number(name(key)));
         if (!(std::isfinite(x) && x > 0)) fail(key, join("is ", x, "; a finite number above 0 is wanted"));
@@ -65,7 +67,8 @@ void read_attention(const File& file, const Keys& keys, Config& c) {
     if (!array || array->count() != 4) keys.fail("rope.dimension_sections", join("has ", array ? array->count() : 0, " numbers; 4 are wanted"));
     const std::string type = file.find_text(scaling).value_or("none");
     if (type != "none") unsupported(file, join(scaling, " is \"", type, "\"; only files without RoPE scaling are supported"));
-    if (const double x = file.find_number(factor).value_or(1); x != 1 && x != 0) unsupported(file, join(factor, " is ", x, "; only files without RoPE scaling are supported"));
+    if (const double x = file.find_number(factor).value_or(1); x != 1 && x != 0)
+        unsupported(file, join(factor, " is ", x, "; only files without RoPE scaling are supported"));
 }
 
 void read_deltanet(const Keys& keys, Config& c) {
@@ -73,7 +76,8 @@ void read_deltanet(const Keys& keys, Config& c) {
     keys.exactly("ssm.state_size", 128);
     c.key_heads = keys.integer("ssm.group_count", kMostHeads);
     c.value_heads = keys.integer("ssm.time_step_rank", kMostHeads);
-    if (c.value_heads % c.key_heads != 0) keys.fail("ssm.time_step_rank", join("is ", c.value_heads, ", no multiple of the ", c.key_heads, " of ssm.group_count"));
+    if (c.value_heads % c.key_heads != 0)
+        keys.fail("ssm.time_step_rank", join("is ", c.value_heads, ", no multiple of the ", c.key_heads, " of ssm.group_count"));
     if (const int inner = keys.integer("ssm.inner_size"); inner != c.value_heads * 128)
         keys.fail("ssm.inner_size", join("is ", inner, "; ", c.value_heads, " value heads of 128 make ", c.value_heads * 128));
 }
@@ -126,7 +130,8 @@ private:
         return std::ranges::any_of(file_.tensors(), [&](const Tensor& t) { return t.name.starts_with(prefix); });
     }
     void need(const std::string& name) const {
-        if (!file_.tensor(name)) file_.fail(name, 0, join("is not in the file, and other tensors of this MTP layer are (", Keys::name("nextn_predict_layers"), " is ", announced_, ")"));
+        if (file_.tensor(name)) return;
+        file_.fail(name, 0, join("is not in the file, and other tensors of this MTP layer are (", Keys::name("nextn_predict_layers"), " is ", announced_, ")"));
     }
 
     const File& file_;
@@ -171,7 +176,8 @@ public:
     void check_rest(const Config& c) const {
         for (const Tensor& tensor : file_.tensors()) {
             if (c.mtp == Mtp::kPresent && is_mtp(tensor.name, c.layers)) continue;
-            if (!claimed_.contains(tensor.name)) unsupported(file_, join("tensor ", tensor.name, " is no part of a qwen35 model of ", c.layers, " layers as this build knows it"));
+            if (!claimed_.contains(tensor.name))
+                unsupported(file_, join("tensor ", tensor.name, " is no part of a qwen35 model of ", c.layers, " layers as this build knows it"));
         }
     }
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gguf_files import Layout, T
+from lucebox import _core
 from lucebox._core import Engine, GGUFFile, tensor_types, variants
 from lucebox.errors import GGUFError
 from lucebox.selftest import tiny
@@ -70,6 +71,19 @@ def test_b_another_type_in_each_tensor(tmp_path, first):
 def test_a_tied_head_is_a_matmul_like_any_other(tmp_path):
     for type in ("q6_K", "q4_K", "iq4_xs", "f16"):
         check(tmp_path / "m.gguf", replace(MODEL, tied=True, types=type))
+
+
+def test_a_file_that_aligns_nothing(tmp_path):
+    """With alignment 1 f32 lies at any address."""
+    model = replace(MODEL, types="f32")
+    path, pairs = str(tmp_path / "m.gguf"), [*tiny.metadata(model), ("x", "str", "")]
+    logits = []
+    for alignment in (1, 32):
+        for n in range(4):  # a header that is a byte longer each time
+            pairs[-1] = ("x", "str", "x" * n)
+            _core.write_gguf(path, pairs, tiny.tensors(model), alignment)
+            logits += [Engine(GGUFFile(path), max_ctx=256, variant=v).forward([(0, IDS)], "all") for v in variants()]
+    assert all((one.view(np.uint32) == logits[0].view(np.uint32)).all() for one in logits)
 
 
 def large_file(path, type: int, dims: list[int], tensor_bytes: int) -> None:
