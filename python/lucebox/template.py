@@ -21,6 +21,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
+
 from lucebox.errors import RequestError
 
 MAX_SOURCE = 1 << 20
@@ -187,10 +188,16 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             "raise_exception": _raise_exception,
         }
 
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if isinstance(obj, str):
-            return attr in _STR_METHODS.split()
-        return super().is_safe_attribute(obj, attr, value)
+    # Jinja lets str.format through in a form that is safe but knows no widths; a template needs neither.
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, str) and hasattr(obj, attribute) and attribute not in _STR_METHODS.split():
+            return self.unsafe_undefined(obj, attribute)
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(obj, str) and isinstance(argument, str):
+            return self.getattr(obj, argument)
+        return super().getitem(obj, argument)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
