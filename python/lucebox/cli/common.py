@@ -91,19 +91,19 @@ def note(text: str) -> None:
 
 
 def write(text: str) -> None:
-    """To standard output as UTF-8, whatever the locale says."""
+    """To standard output as UTF-8, whatever the locale says; bytes of arguments and files come out as they were."""
     buffer = getattr(sys.stdout, "buffer", None)
     if buffer is None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
     sys.stdout.flush()
-    buffer.write(text.encode("utf-8", "replace"))
+    buffer.write(text.encode("utf-8", "surrogateescape"))
     buffer.flush()
 
 
 def write_json(value: Any) -> None:
-    write(json.dumps(value, ensure_ascii=False) + "\n")
+    write(json.dumps(value) + "\n")
 
 
 def console() -> Console:

@@ -57,7 +57,7 @@ def generate(
             special=not plain,
         ) as reply:
             if echo and not json:
-                common.write(text if isinstance(text, str) else text.decode("utf-8", "replace"))
+                common.write(text if isinstance(text, str) else text.decode("utf-8", "surrogateescape"))
             last = _print_reply(reply, json)
         if last is not None and not json:
             common.note(f"\n\n{speed(last, engine)}" + ("" if temperature == 0 else f" · seed {reply.seed}"))
