@@ -1,56 +1,16 @@
 // lucebox._core.testing: single ops of a chosen variant on numpy arrays, for tests and benches.
-#include "bindings/bindings.h"
-#include "cpu/backend.h"
-#include "error.h"
-#include <chrono>
-#include <pybind11/numpy.h>
-#include <pybind11/stl.h>
-
-namespace py = pybind11;
+#include "bindings/testing.h"
 
 namespace lucebox::bindings {
 
 namespace {
 
-using cpu::CpuBackend;
-using Floats = py::array_t<float, py::array::c_style>;
-using Bytes = py::array_t<uint8_t, py::array::c_style>;
-using FileWeight = std::tuple<std::string, Bytes, int>;                   // type, blocks, rows
-using SpanTuple = std::tuple<int, int, int, int, bool>;                   // slot, rows, position, pending, commit
+using FileWeight = std::tuple<std::string, Bytes, int>;  // type, blocks, rows
 
 gguf::Type type_of(const std::string& name) {
     for (const gguf::TypeInfo& info : gguf::kTypes)
         if (name == info.name && info.matrix) return info.type;
     throw py::value_error("no matrix type is called " + name);
-}
-
-int extent(const py::array& a, int axis) { return static_cast<int>(a.shape(axis)); }
-
-// Rows of activations with their int8 form.
-struct ActsMemory {
-    std::vector<float> x, d;
-    std::vector<int8_t> q;
-    std::vector<int32_t> sum;
-    int rows, columns;
-
-    ActsMemory(int rows_, int columns_) : rows(rows_), columns(columns_) {
-        const size_t n = static_cast<size_t>(rows) * static_cast<size_t>(columns);
-        x.resize(n), d.resize(n / 32), q.resize(n), sum.resize(n / 16);
-    }
-    ops::Acts acts() { return {columns, x.data(), q.data(), d.data(), sum.data()}; }
-    py::tuple result() const {
-        const auto shaped = [this](const auto& v, int per) {
-            using T = typename std::decay_t<decltype(v)>::value_type;
-            return py::array_t<T>({rows, columns / per}, v.data());
-        };
-        return py::make_tuple(shaped(x, 1), shaped(q, 1), shaped(d, 32), shaped(sum, 16));
-    }
-};
-
-template <class Op> double timed(const Op& op) {
-    const auto start = std::chrono::steady_clock::now();
-    op();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 py::tuple quantize_rows(const Floats& x, const std::string& variant) {
@@ -111,44 +71,6 @@ py::tuple matmul(const std::vector<FileWeight>& weights, const Floats& x, const 
     return py::make_tuple(ys, seconds);
 }
 
-// state, ring_u and ring_ab are changed in place.
-py::tuple deltanet(const std::vector<SpanTuple>& spans, int key_heads, int value_heads, float eps, const Floats& u, const Floats& alpha, const Floats& beta,
-                   const Floats& z, const Floats& conv, const Floats& dt, const Floats& a, const Floats& norm, Floats& state, Floats& ring_u,
-                   Floats& ring_ab, const std::string& variant, int threads) {
-    CpuBackend backend(cpu::choose(variant), threads);
-    const ops::Limits limits{ops::kMaxRows, ops::kMaxSlots, key_heads, value_heads};
-    backend.use_scratch(limits, backend.allocate(backend.scratch_bytes(limits)));
-    auto batch = std::make_unique<ops::Batch>();
-    for (const auto& [slot, rows, position, pending, commit] : spans) {
-        batch->span[batch->spans++] = {slot, batch->rows, rows, position, pending, commit};
-        for (int i = 0; i < rows; i++, batch->rows++) batch->slot[batch->rows] = slot, batch->position[batch->rows] = position + i;
-    }
-    ActsMemory y(batch->rows, value_heads * ops::kHeadDim);
-    const double seconds = timed([&] {
-        backend.deltanet({batch.get(), key_heads, value_heads, eps, u.data(), alpha.data(), beta.data(), z.data(), conv.data(), dt.data(), a.data(),
-                          norm.data(), state.mutable_data(), ring_u.mutable_data(), ring_ab.mutable_data(), y.acts()});
-    });
-    return py::make_tuple(y.result(), seconds);
-}
-
-// qg, k and pages are changed in place. rows: (slot, position) of each; form: q8_0, f16 or f32.
-py::tuple attention(const std::vector<std::pair<int, int>>& rows, const std::string& form, float eps, int head_dim, Floats& qg, Floats& k, const Floats& v,
-                    const Floats& q_norm, const Floats& k_norm, const Floats& cos, const Floats& sin, Bytes& pages,
-                    const py::array_t<int32_t, py::array::c_style>& table, const std::string& variant, int threads) {
-    CpuBackend backend(cpu::choose(variant), threads);
-    auto batch = std::make_unique<ops::Batch>();
-    for (const auto& [slot, position] : rows) batch->slot[batch->rows] = slot, batch->position[batch->rows++] = position;
-    batch->rope_cos = const_cast<float*>(cos.data()), batch->rope_sin = const_cast<float*>(sin.data());
-    const int heads = extent(qg, 1);
-    const ops::KvForm kv = form == "q8_0" ? ops::KvForm::Q8_0 : form == "f16" ? ops::KvForm::F16 : ops::KvForm::F32;
-    ActsMemory y(batch->rows, heads * head_dim);
-    const double seconds = timed([&] {
-        backend.attention({batch.get(), heads, 2 * extent(cos, 1), {kv, extent(k, 1), head_dim}, eps, qg.mutable_data(), k.mutable_data(), v.data(),
-                           q_norm.data(), k_norm.data(), pages.mutable_data(), table.data(), extent(table, 1), y.acts()});
-    });
-    return py::make_tuple(y.result(), seconds);
-}
-
 py::array_t<int32_t> argmax(const Floats& logits, const std::string& variant) {
     CpuBackend backend(cpu::choose(variant), 1);
     py::array_t<int32_t> id(logits.shape(0));
@@ -174,6 +96,27 @@ py::array_t<float> math(const std::string& function, const Floats& x, const std:
     return y;
 }
 
+// Seconds of each of `repeat` readings of so many bytes: what the machine's memory gives, for benches.
+py::array_t<double> read_seconds(uint64_t bytes, int threads, int repeat) {
+    CpuBackend backend(cpu::choose("auto"), threads);
+    cpu::ThreadPool pool(threads);
+    const uint64_t each = bytes / 64 / sizeof(uint64_t), words = each * 64;
+    uint64_t* data = static_cast<uint64_t*>(backend.allocate(bytes));
+    std::fill_n(data, words, 1);
+    std::array<uint64_t, 64> sums{};
+    py::array_t<double> seconds(repeat);
+    for (int i = 0; i < repeat; i++)
+        seconds.mutable_at(i) = timed([&] {
+            pool.run(64, [&](int task, int) {
+                uint64_t sum = 0;
+                for (const uint64_t *at = data + static_cast<uint64_t>(task) * each, *end = at + each; at < end; at++) sum += *at;
+                sums[static_cast<size_t>(task)] = sum;
+            });
+        });
+    if (sums[0] != each) throw std::runtime_error("the memory returned other bytes than were written");
+    return seconds;
+}
+
 }  // namespace
 
 void init_testing(py::module_& m) {
@@ -185,14 +128,10 @@ void init_testing(py::module_& m) {
     t.def("swiglu", &swiglu, py::arg("gate"), py::arg("up"), variant, threads);
     t.def("matmul", &matmul, py::arg("weights"), py::arg("x"), py::arg("residual") = std::vector<Floats>{}, variant, threads, py::arg("repeat") = 1,
           py::arg("copies") = 1);
-    t.def("deltanet", &deltanet, py::arg("spans"), py::arg("key_heads"), py::arg("value_heads"), py::arg("eps"), py::arg("u"), py::arg("alpha"),
-          py::arg("beta"), py::arg("z"), py::arg("conv"), py::arg("dt"), py::arg("a"), py::arg("norm"), py::arg("state").noconvert(),
-          py::arg("ring_u").noconvert(), py::arg("ring_ab").noconvert(), variant, threads);
-    t.def("attention", &attention, py::arg("rows"), py::arg("form"), py::arg("eps"), py::arg("head_dim"), py::arg("qg").noconvert(),
-          py::arg("k").noconvert(), py::arg("v"), py::arg("q_norm"), py::arg("k_norm"), py::arg("cos"), py::arg("sin"), py::arg("pages").noconvert(),
-          py::arg("table"), variant, threads);
     t.def("argmax", &argmax, py::arg("logits"), variant);
     t.def("embed", &embed, py::arg("weight"), py::arg("ids"), py::arg("columns"), variant);
+    t.def("read_seconds", &read_seconds, py::arg("bytes"), threads, py::arg("repeat") = 5);
+    init_testing_sequence(t);
     t.def("math", &math, py::arg("function"), py::arg("x"), variant);
 }
 
