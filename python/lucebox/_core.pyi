@@ -12,7 +12,7 @@ def cpu_features() -> dict[str, bool]:
     """What the kernels may use on this machine: avx2, fma, f16c, avx512 (f, bw, vl, dq), avx512_vnni, avx512_vbmi."""
 
 def variants() -> list[str]:
-    """Variants of the CPU kernels that this build has and this machine runs, the slowest first: portable, avx2, avx512."""
+    """CPU kernel variants that this build has and this machine runs, the slowest first: portable, avx2, avx512."""
 
 class TensorInfo:
     name: str
@@ -45,7 +45,7 @@ def write_gguf(
 ) -> None:
     """Writes a version-3 file atomically (a temporary file beside it, then a rename).
 
-    metadata: (key, type, value), type one of u8 i8 u16 i16 u32 i32 f32 bool str u64 i64 f64, or such a type and [] for an array.
+    metadata: (key, type, value), type one of u8 i8 u16 i16 u32 i32 f32 bool str u64 i64 f64, or one with [] (an array).
     tensors: (name, type as TensorInfo.type, dims as in the file, bytes).
     """
 
@@ -58,7 +58,10 @@ def dequantize(type: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32
 def quantize(
     type: str, x: npt.NDArray[np.float32], importance: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.uint8]:
-    """x [rows, columns] as block bytes [rows, row_bytes]; importance [columns]. f32 f16 bf16 q8_0 q4_0 q4_K q6_K iq4_xs."""
+    """x [rows, columns] as block bytes [rows, row_bytes]; importance [columns].
+
+    Types: f32 f16 bf16 q8_0 q4_0 q4_K q6_K iq4_xs.
+    """
 
 class ModelInfo:
     """What a GGUF file of a supported architecture says of its model. Raises GGUFError or UnsupportedModelError."""
@@ -126,9 +129,9 @@ class Engine:
     ) -> npt.NDArray[np.float32]:
         """Appends tokens to slots: batch = [(slot, ids), …], each slot at most once, each with at least one id.
 
-        Long inputs are cut into calls of max_rows rows. Results by `logits`: "all" f32 [tokens, vocab] in batch order, "last"
-        f32 [len(batch), vocab], "argmax" i32 [len(batch)] of the last rows (value descending, id ascending), "none".
-        Raises ContextFullError (nothing was appended), RequestError (unknown id or slot), DeviceError (NaN; names the layer).
+        Long inputs are cut into calls of max_rows rows. Results by `logits`: "all" f32 [tokens, vocab] in batch order,
+        "last" f32 [len(batch), vocab], "argmax" i32 [len(batch)] of the last rows (value descending, id ascending), "none".
+        Raises ContextFullError (nothing was appended), RequestError (unknown id or slot), DeviceError (NaN; the layer).
         """
     @overload
     def forward(
@@ -137,7 +140,10 @@ class Engine:
     @overload
     def forward(self, batch: Sequence[tuple[int, Sequence[int]]], logits: Literal["none"]) -> None: ...
     def hidden(self, ids: Sequence[int], layers: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Residual stream after the given layers, f32 [len(layers), tokens, hidden], of a fresh sequence; keeps no state (slot 0 must be empty)."""
+        """Residual stream after the given layers, f32 [len(layers), tokens, hidden], of a fresh sequence.
+
+        Keeps no state; slot 0 must be empty.
+        """
 
 class SamplingParams:
     """temperature 0 = greedy. top_k 0, top_p 1, min_p 0 = off. Raises RequestError for values out of range."""

@@ -13,7 +13,10 @@ class Error(Exception):
 
 
 class GGUFError(Error):
-    """A file is no valid GGUF file. Facts: file, field (a key, a tensor or a part of the layout), offset (bytes into the file)."""
+    """A file is no valid GGUF file. Facts: file, field (a key, a tensor or a part of the layout), offset.
+
+    The offset is in bytes from the file's start; -1 where the field has none.
+    """
 
     file: str
     field: str

@@ -1,4 +1,4 @@
-"""Random tiny qwen35 models from a seed: the real model's head sizes, a few layers, any tensor types, the same bytes everywhere."""
+"""Random tiny qwen35 models from a seed: the real model's head sizes, few layers, any types, the same bytes everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 Tensor = tuple[str, str, list[int], U8]
 
-# Where a block's f16 scale and minimum lie, the minimum for a scale of 1 that centres random blocks, and the deviation of their values then.
+# Where a block's f16 scale and minimum lie, the minimum that centres random blocks of scale 1, and their deviation then.
 _BLOCKS: dict[str, tuple[list[int], float, float]] = {
     "q4_0": ([0], 0, 4.6),
     "q4_1": ([0, 2], -7.5, 4.6),
@@ -54,15 +54,18 @@ class Random:
             self._state = int(z[-1]) if n else self._state
             z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        return z ^ z >> np.uint64(31)
+        result: npt.NDArray[np.uint64] = z ^ z >> np.uint64(31)
+        return result
 
     def normal(self, n: int, deviation: float = 1.0) -> F32:
         """n values, nearly normal: the sum of twelve 16-bit uniforms, centred."""
         parts = self.bits(3 * n).view(np.uint16).reshape(n, 12).astype(np.int64).sum(axis=1) - 6 * 65535
-        return (parts.astype(np.float64) * (deviation / 65536)).astype(np.float32)
+        values: F32 = (parts.astype(np.float64) * (deviation / 65536)).astype(np.float32)
+        return values
 
     def raw_bytes(self, n: int) -> U8:
-        return self.bits((n + 7) // 8).view(np.uint8)[:n].copy()
+        data: U8 = self.bits((n + 7) // 8).view(np.uint8)[:n].copy()
+        return data
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,8 @@ def _tokenizer(vocab: int) -> list[tuple[str, str, Any]]:
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [b for b in range(256) if b not in own]
     alphabet = [chr(b) if b in own else chr(0x100 + rest.index(b)) for b in range(256)]
-    control, user = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+    control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    user = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
     padding = [f"[PAD{i}]" for i in range(vocab - 256 - len(control) - len(user))]
     types = [1] * 256 + [3] * len(control) + [4] * len(user) + [5] * len(padding)
     return [
