@@ -130,7 +130,7 @@ class Engine:
         """Appends tokens to slots: batch = [(slot, ids), …], each slot at most once, each with at least one id.
 
         Long inputs are cut into calls of max_rows rows. Results by `logits`: "all" f32 [tokens, vocab] in batch order,
-        "last" f32 [len(batch), vocab], "argmax" i32 [len(batch)] of the last rows (value descending, id ascending), "none".
+        "last" f32 [len(batch), vocab], "argmax" i32 [len(batch)] of the last rows (value, then smaller id), "none".
         Raises ContextFullError (nothing was appended), RequestError (unknown id or slot), DeviceError (NaN; the layer).
         """
     @overload

@@ -1,4 +1,4 @@
-"""Random tiny qwen35 models from a seed: the real model's head sizes, few layers, any types, the same bytes everywhere."""
+"""Random tiny qwen35 models from a seed: the real model's head sizes, few layers, any types, the same bytes always."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 Tensor = tuple[str, str, list[int], U8]
 
-# Where a block's f16 scale and minimum lie, the minimum that centres random blocks of scale 1, and their deviation then.
+# Where a block's f16 scale and minimum lie, the minimum that centres random blocks of scale 1, their deviation then.
 _BLOCKS: dict[str, tuple[list[int], float, float]] = {
     "q4_0": ([0], 0, 4.6),
     "q4_1": ([0, 2], -7.5, 4.6),
