@@ -20,6 +20,7 @@ public:
     uint64_t scratch_bytes(const ops::Limits& limits) const override;
     void use_scratch(const ops::Limits& limits, void* scratch) override;
 
+    const ops::Batch* use_batch(const ops::Batch& batch) override { return &batch; }
     void embed(const ops::Embed& op) override;
     void norm(const ops::Norm& op) override;
     void matmul(const ops::Matmul& op) override;

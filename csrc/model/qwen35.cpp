@@ -154,11 +154,11 @@ void Qwen35::matmul(const ops::Acts& acts, int rows, std::initializer_list<std::
     backend_.matmul(op);
 }
 
-void Qwen35::deltanet(const Layer& l, const ops::Batch& batch) {
+void Qwen35::deltanet(const Layer& l) {
     ops::Acts y = mixed_;
     y.columns = config_.value_heads * ops::kHeadDim;
-    matmul(normed_, batch.rows, {{&l.attn_qkv, in_[0]}, {&l.attn_gate, in_[1]}, {&l.ssm_alpha, in_[2]}, {&l.ssm_beta, in_[3]}});
-    backend_.deltanet({.batch = &batch,
+    matmul(normed_, rows_, {{&l.attn_qkv, in_[0]}, {&l.attn_gate, in_[1]}, {&l.ssm_alpha, in_[2]}, {&l.ssm_beta, in_[3]}});
+    backend_.deltanet({.batch = batch_,
                        .key_heads = config_.key_heads,
                        .value_heads = config_.value_heads,
                        .eps = config_.eps,
@@ -174,14 +174,14 @@ void Qwen35::deltanet(const Layer& l, const ops::Batch& batch) {
                        .ring_u = l.ring_u,
                        .ring_ab = l.ring_ab,
                        .y = y});
-    matmul(y, batch.rows, {{&l.ssm_out, h_}}, true);
+    matmul(y, rows_, {{&l.ssm_out, h_}}, true);
 }
 
-void Qwen35::attention(const Layer& l, const ops::Batch& batch) {
+void Qwen35::attention(const Layer& l) {
     ops::Acts y = mixed_;
     y.columns = config_.heads * config_.head_dim;
-    matmul(normed_, batch.rows, {{&l.attn_q, in_[0]}, {&l.attn_k, in_[1]}, {&l.attn_v, in_[2]}});
-    backend_.attention({.batch = &batch,
+    matmul(normed_, rows_, {{&l.attn_q, in_[0]}, {&l.attn_k, in_[1]}, {&l.attn_v, in_[2]}});
+    backend_.attention({.batch = batch_,
                         .heads = config_.heads,
                         .rope_dims = config_.rope_dims,
                         .layout = {shape_.kv, config_.kv_heads, config_.head_dim},
@@ -195,32 +195,43 @@ void Qwen35::attention(const Layer& l, const ops::Batch& batch) {
                         .table = table_,
                         .max_pages = shape_.pages_a_slot(),
                         .y = y});
-    matmul(y, batch.rows, {{&l.attn_output, h_}}, true);
+    matmul(y, rows_, {{&l.attn_output, h_}}, true);
 }
 
-void Qwen35::ffn(const Layer& l, const ops::Batch& batch) {
-    norm(l.post_attention_norm, batch.rows, nullptr);
-    matmul(normed_, batch.rows, {{&l.ffn_gate, in_[0]}, {&l.ffn_up, in_[1]}});
-    backend_.swiglu({.gate = in_[0], .up = in_[1], .rows = batch.rows, .ff = config_.ff, .y = gated_});
-    matmul(gated_, batch.rows, {{&l.ffn_down, h_}}, true);
+void Qwen35::ffn(const Layer& l) {
+    norm(l.post_attention_norm, rows_, nullptr);
+    matmul(normed_, rows_, {{&l.ffn_gate, in_[0]}, {&l.ffn_up, in_[1]}});
+    backend_.swiglu({.gate = in_[0], .up = in_[1], .rows = rows_, .ff = config_.ff, .y = gated_});
+    matmul(gated_, rows_, {{&l.ffn_down, h_}}, true);
 }
 
-void Qwen35::forward(const ops::Batch& batch, const Tap& tap) {
-    backend_.embed({.batch = &batch, .weight = token_embd_, .h = h_});
+void Qwen35::layers(const Tap& tap) {
+    backend_.embed({.batch = batch_, .weight = token_embd_, .h = h_});
     for (int il = 0; il < config_.layers; il++) {
         const Layer& l = layers_[static_cast<size_t>(il)];
-        norm(l.attn_norm, batch.rows, nullptr);
-        if (config_.recurrent[static_cast<size_t>(il)]) deltanet(l, batch);
-        else attention(l, batch);
-        ffn(l, batch);
+        norm(l.attn_norm, rows_, nullptr);
+        if (config_.recurrent[static_cast<size_t>(il)]) deltanet(l);
+        else attention(l);
+        ffn(l);
         if (tap) tap(il, h_);
     }
 }
 
+void Qwen35::forward(const ops::Batch& batch, const Tap& tap) {
+    batch_ = backend_.use_batch(batch);
+    rows_ = backend_.launch_rows(batch.rows);
+    if (tap) layers(tap);  // a tap reads between layers: nothing is captured
+    else backend_.run(0, [this] { layers({}); });
+}
+
 void Qwen35::head(const ops::Batch& batch) {
-    norm(output_norm_, batch.wanted, batch.want);
-    matmul(normed_, batch.wanted, {{&output_, logits_}});
-    backend_.argmax({.logits = logits_, .rows = batch.wanted, .vocab = config_.vocab, .id = best_});
+    batch_ = backend_.use_batch(batch);
+    const int rows = backend_.launch_rows(batch.wanted);
+    backend_.run(1, [this, rows] {
+        norm(output_norm_, rows, batch_->want);
+        matmul(normed_, rows, {{&output_, logits_}});
+        backend_.argmax({.logits = logits_, .rows = rows, .vocab = config_.vocab, .id = best_});
+    });
 }
 
 }  // namespace lucebox::model

@@ -56,14 +56,17 @@ private:
     ops::Acts take_acts(ops::Memory& memory, const std::string& name, int columns);
     void norm(const float* weight, int count, const int32_t* select);
     void matmul(const ops::Acts& acts, int rows, std::initializer_list<std::pair<const ops::Weight*, float*>> outputs, bool residual = false);
-    void deltanet(const Layer& layer, const ops::Batch& batch);
-    void attention(const Layer& layer, const ops::Batch& batch);
-    void ffn(const Layer& layer, const ops::Batch& batch);
+    void layers(const Tap& tap);
+    void deltanet(const Layer& layer);
+    void attention(const Layer& layer);
+    void ffn(const Layer& layer);
 
     Config config_;
     Shape shape_;
     ops::Backend& backend_;
     std::vector<Layer> layers_;
+    const ops::Batch* batch_ = nullptr;       // of the call, in the backend's memory
+    int rows_ = 0;                            // that its ops are given
     ops::Weight token_embd_, output_;
     const float* output_norm_ = nullptr;
     int32_t* table_ = nullptr;

@@ -8,6 +8,7 @@
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/swiglu.h"
+#include <functional>
 #include <string>
 
 namespace lucebox::ops {
@@ -32,6 +33,17 @@ public:
     // Bytes of scratch for these limits, and the memory for it.
     virtual uint64_t scratch_bytes(const Limits& limits) const = 0;
     virtual void use_scratch(const Limits& limits, void* scratch) = 0;
+
+    // The batch of the coming ops in the backend's memory; what ops take as `batch`. A backend may keep the host's copy to size its launches.
+    virtual const Batch* use_batch(const Batch& batch) = 0;
+    // Rows that an op is given for so many rows of the batch: as many, or the next bucket, so that captured launches can be replayed with fewer.
+    virtual int launch_rows(int rows) const { return rows; }
+    // Runs the ops that `step` calls on the batch in use: at once, or captured once and replayed for every batch of the same shape.
+    // part: which of a batch's steps this is, from 0.
+    virtual void run(int part, const std::function<void()>& step) {
+        (void)part;
+        step();
+    }
 
     virtual void embed(const Embed& op) = 0;
     virtual void norm(const Norm& op) = 0;
