@@ -11,7 +11,9 @@ namespace lucebox::hip {
 enum class Arch { kGfx12, kGfx11, kGfx9, kNvidia };
 
 struct Kernel;  // the device's own handle
-struct Graph;
+struct Graph {  // a device derives its own
+    virtual ~Graph() = default;
+};
 
 struct Dim {
     uint32_t x = 1, y = 1, z = 1;
