@@ -1,4 +1,5 @@
 #include "bindings/bindings.h"
+#include "cpu/backend.h"
 #include "engine/engine.h"
 #include <mutex>
 #include <pybind11/functional.h>
@@ -73,8 +74,24 @@ py::array_t<float> hidden(PyEngine& self, const std::vector<int32_t>& ids, const
     return out;
 }
 
-Options make_options(int max_ctx, const std::string& kv, int slots, int max_rows, const std::string& variant, int threads) {
-    return {.max_ctx = max_ctx, .slots = slots, .max_rows = max_rows, .kv = kv, .variant = variant, .threads = threads};
+// The keyword arguments of Engine and plan; _core.pyi lists them.
+Options make_options(const py::kwargs& arguments) {
+    Options o;
+    if (!arguments.contains("max_ctx")) throw py::type_error("max_ctx is required");
+    for (const auto& [key, value] : arguments) {
+        const auto name = key.cast<std::string>();
+        if (name == "max_ctx") o.max_ctx = value.cast<int>();
+        else if (name == "kv") o.kv = value.cast<std::string>();
+        else if (name == "slots") o.slots = value.cast<int>();
+        else if (name == "max_rows") o.max_rows = value.cast<int>();
+        else if (name == "device") o.device = value.cast<std::string>();
+        else if (name == "variant") o.variant = value.cast<std::string>();
+        else if (name == "launch") o.launch = value.cast<std::string>();
+        else if (name == "threads") o.threads = value.cast<int>();
+        else if (name == "kernels") o.kernels = value.cast<std::string>();
+        else throw py::type_error("unknown argument " + name);
+    }
+    return o;
 }
 
 void init_cpu(py::module_& m) {
@@ -102,19 +119,15 @@ void init_engine(py::module_& m) {
         .def_readonly("nbytes", &ops::PlanEntry::bytes)
         .def_property_readonly("kind", [](const ops::PlanEntry& e) { return e.mapped ? "mapped" : "allocated"; })
         .def("__repr__", [](const ops::PlanEntry& e) { return join("PlanEntry(", e.name, ", ", e.bytes, ")"); });
-    m.def(
-        "plan",
-        [](const FilePointer& file, int max_ctx, const std::string& kv, int slots, int max_rows, const std::string& variant, int threads) {
-            return Engine::plan(*file, make_options(max_ctx, kv, slots, max_rows, variant, threads));
-        },
-        py::arg("file"), py::kw_only(), py::arg("max_ctx"), py::arg("kv") = "q8_0", py::arg("slots") = 1, py::arg("max_rows") = ops::kMaxRows,
-        py::arg("variant") = "auto", py::arg("threads") = 0);
+    m.def("plan", [](const FilePointer& file, const py::kwargs& options) { return Engine::plan(*file, make_options(options)); }, py::arg("file"));
     py::class_<PyEngine>(m, "Engine")
-        .def(py::init([](const FilePointer& file, int max_ctx, const std::string& kv, int slots, int max_rows, const std::string& variant, int threads,
-                         const py::object& progress) { return open_engine(file, make_options(max_ctx, kv, slots, max_rows, variant, threads), progress); }),
-             py::arg("file"), py::kw_only(), py::arg("max_ctx"), py::arg("kv") = "q8_0", py::arg("slots") = 1, py::arg("max_rows") = ops::kMaxRows,
-             py::arg("variant") = "auto", py::arg("threads") = 0, py::arg("progress") = py::none())
+        .def(py::init([](const FilePointer& file, const py::object& progress, const py::kwargs& options) {
+                 return open_engine(file, make_options(options), progress);
+             }),
+             py::arg("file"), py::kw_only(), py::arg("progress") = py::none())
         .def_property_readonly("info", [](const PyEngine& e) { return e.engine->config(); })
+        .def_property_readonly("device", [](const PyEngine& e) { return e.engine->options().device; })
+        .def_property_readonly("launch", [](const PyEngine& e) { return e.engine->options().launch; })
         .def_property_readonly("variant", [](const PyEngine& e) { return e.engine->options().variant; })
         .def_property_readonly("threads", [](const PyEngine& e) { return e.engine->options().threads; })
         .def_property_readonly("max_ctx", [](const PyEngine& e) { return e.engine->options().max_ctx; })

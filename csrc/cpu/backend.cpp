@@ -1,5 +1,7 @@
 #include "cpu/backend.h"
 #include "error.h"
+#include <fstream>
+#include <optional>
 #include <sys/mman.h>
 
 namespace lucebox::cpu {
@@ -9,7 +11,26 @@ uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 uint64_t delta_rows(const ops::Limits& limits) { return static_cast<uint64_t>(limits.max_rows) + static_cast<uint64_t>(limits.slots) * ops::kMaxPending; }
 uint64_t conv_bytes(const ops::Limits& l) { return aligned(delta_rows(l) * static_cast<uint64_t>(2 * l.key_heads + l.value_heads) * ops::kHeadDim * 4); }
 uint64_t gate_bytes(const ops::Limits& l) { return aligned(delta_rows(l) * 2 * static_cast<uint64_t>(l.value_heads) * 4); }
+std::optional<uint64_t> read_number(const std::string& path) {
+    std::ifstream in(path);
+    uint64_t value;
+    if (in >> value) return value;
+    return std::nullopt;
+}
+
 }  // namespace
+
+// What the system calls available, or less under a control group's limit.
+uint64_t CpuBackend::free_bytes() const {
+    uint64_t available = UINT64_MAX;
+    std::ifstream meminfo("/proc/meminfo");
+    for (std::string key, rest; meminfo >> key && std::getline(meminfo, rest);)
+        if (key == "MemAvailable:") available = std::stoull(rest) * 1024;
+    // A container's own limit; absent or "max" without one.
+    const auto limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
+    if (limit && used) available = std::min(available, *limit > *used ? *limit - *used : 0);
+    return available;
+}
 
 CpuBackend::~CpuBackend() {
     for (const auto& [at, bytes] : memory_) munmap(at, bytes);

@@ -14,6 +14,7 @@ public:
     std::string name() const override { return kernels_.name; }
     int threads() const { return pool_.threads(); }
 
+    uint64_t free_bytes() const override;
     void* allocate(uint64_t bytes) override;
     uint64_t packed_bytes(gguf::Type type, uint64_t rows, uint64_t columns) const override { return kernels_.packed_bytes(type, rows, columns); }
     ops::Weight prepare(const gguf::Tensor& tensor, uint8_t* packed) override;

@@ -1,4 +1,5 @@
 #include "cpu/threads.h"
+#include "ops/float_mode.h"
 #include <algorithm>
 #include <fstream>
 #include <sched.h>
@@ -21,14 +22,6 @@ void relax() {
 #endif
 }
 }  // namespace
-
-#if defined(__x86_64__)
-FloatMode::FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-FloatMode::~FloatMode() { _mm_setcsr(saved_); }
-#else
-FloatMode::FloatMode() : saved_(0) {}
-FloatMode::~FloatMode() = default;
-#endif
 
 ThreadPool::ThreadPool(int threads) {
     for (int t = 1; t < threads; t++) workers_.emplace_back([this, t] { work(t); });
@@ -58,7 +51,7 @@ void ThreadPool::run_all(int tasks, Call call, const void* self) {
 }
 
 void ThreadPool::work(int thread) {
-    const FloatMode mode;
+    const ops::FloatMode mode;
     uint32_t seen = 0;
     while (true) {
         for (int spins = 0; generation_.load(std::memory_order_acquire) == seen;) {

@@ -8,18 +8,6 @@
 
 namespace lucebox::cpu {
 
-// The contract wants denormals and round-to-nearest; other libraries in the process may have set flush-to-zero on this thread.
-class FloatMode {
-public:
-    FloatMode();
-    ~FloatMode();
-    FloatMode(const FloatMode&) = delete;
-    FloatMode& operator=(const FloatMode&) = delete;
-
-private:
-    uint32_t saved_;
-};
-
 class ThreadPool {
 public:
     explicit ThreadPool(int threads);  // the caller's included; at least 1

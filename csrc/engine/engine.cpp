@@ -1,21 +1,17 @@
 #include "engine/engine.h"
+#include "engine/devices.h"
 #include "engine/plan.h"
+#include "ops/float_mode.h"
 #include <algorithm>
 #include <cstring>
 
 namespace lucebox::engine {
 
-namespace {
-std::unique_ptr<cpu::CpuBackend> make_backend(const Options& options) {
-    return std::make_unique<cpu::CpuBackend>(cpu::choose(options.variant), options.threads);
-}
-}  // namespace
-
 std::vector<ops::PlanEntry> Engine::plan(const gguf::File& file, const Options& asked) {
     Options options = asked;
     const model::Config config = model::read_config(file);
     const model::Shape shape = check_options(options, config);
-    const auto backend = make_backend(options);
+    const auto backend = open_backend(options, true);
     ops::Memory memory(*backend, true);
     model::Qwen35(file, config, shape, *backend, memory, {});
     return memory.entries();
@@ -29,10 +25,9 @@ Engine::Engine(std::shared_ptr<const gguf::File> file, const Options& options, c
       rope_(config_.theta, config_.rope_dims),
       pages_(shape_.slots, shape_.pages_a_slot()),
       length_(static_cast<size_t>(shape_.slots)) {
-    const auto planned = plan(*file_, options_);
-    check_fits(planned);
-    const cpu::FloatMode mode;
-    backend_ = make_backend(options_);
+    const ops::FloatMode mode;
+    backend_ = open_backend(options_, false);
+    check_fits(plan(*file_, options_), backend_->free_bytes());
     memory_ = std::make_unique<ops::Memory>(*backend_, false);
     model_ = std::make_unique<model::Qwen35>(*file_, config_, shape_, *backend_, *memory_, progress);
     options_.variant = backend_->name();
@@ -152,7 +147,7 @@ void Engine::explain_nan(std::span<const Request> requests, const std::vector<Pa
 
 void Engine::forward(std::span<const Request> requests, Want want, void* out, const Poll& poll) {
     check(requests);
-    const cpu::FloatMode mode;
+    const ops::FloatMode mode;
     std::vector<int> done(requests.size());
     try {
         for (auto parts = fill(requests, done); !parts.empty(); parts = fill(requests, done)) {
@@ -171,7 +166,7 @@ void Engine::hidden(std::span<const int32_t> ids, std::span<const int> layers, f
     check({&request, 1});
     LUCE_CHECK(length(0) == 0, kRequest, "slot 0 holds ", length(0), " tokens; reset it first");
     for (int layer : layers) LUCE_CHECK(layer >= 0 && layer < config_.layers, kRequest, "layer ", layer, " is not in 0 to ", config_.layers - 1);
-    const cpu::FloatMode mode;
+    const ops::FloatMode mode;
     std::vector<int> done(1);
     const size_t width = static_cast<size_t>(config_.hidden);
     try {

@@ -1,6 +1,5 @@
 // Sequences on a model: checks requests, cuts them into batches, keeps lengths and pages, and gives logits back.
 #pragma once
-#include "cpu/backend.h"
 #include "engine/pages.h"
 #include "model/qwen35.h"
 #include "model/rope.h"
@@ -14,8 +13,11 @@ struct Options {
     int slots = 1;
     int max_rows = ops::kMaxRows;
     std::string kv = "q8_0";        // q8_0, f16, f32
-    std::string variant = "auto";
+    std::string device = "cpu";     // cpu, emulated, hip:0, cuda:0 …
+    std::string variant = "auto";   // of the CPU's kernels, or the emulator's chip
+    std::string launch = "auto";    // how a GPU's steps are launched: auto, graph, split, direct
     int threads = 0;                // 0 = one a physical core
+    std::string kernels;            // folder of the GPU kernels
 };
 
 // Tokens to append to a slot.
@@ -65,7 +67,7 @@ private:
     model::Config config_;
     model::Shape shape_;
     model::Rope rope_;
-    std::unique_ptr<cpu::CpuBackend> backend_;
+    std::unique_ptr<ops::Backend> backend_;
     std::unique_ptr<ops::Memory> memory_;
     std::unique_ptr<model::Qwen35> model_;
     Pages pages_;

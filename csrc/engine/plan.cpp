@@ -1,6 +1,5 @@
 #include "engine/plan.h"
-#include <algorithm>
-#include <fstream>
+#include "cpu/threads.h"
 #include <sstream>
 
 namespace lucebox::engine {
@@ -12,13 +11,6 @@ ops::KvForm kv_form(const std::string& name) {
     if (name == "f16") return ops::KvForm::F16;
     if (name == "f32") return ops::KvForm::F32;
     throw Error(Kind::kRequest, "kv is \"" + name + "\"; it may be q8_0, f16 or f32");
-}
-
-std::optional<uint64_t> read_number(const std::string& path) {
-    std::ifstream in(path);
-    uint64_t value;
-    if (in >> value) return value;
-    return std::nullopt;
 }
 
 std::string mib(uint64_t bytes) {
@@ -41,18 +33,7 @@ model::Shape check_options(Options& o, const model::Config& config) {
     return {o.max_ctx, o.slots, o.max_rows, kv_form(o.kv)};
 }
 
-uint64_t free_memory() {
-    uint64_t available = UINT64_MAX;
-    std::ifstream meminfo("/proc/meminfo");
-    for (std::string key, rest; meminfo >> key && std::getline(meminfo, rest);)
-        if (key == "MemAvailable:") available = std::stoull(rest) * 1024;
-    // A container's own limit; absent or "max" without one.
-    const auto limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
-    if (limit && used) available = std::min(available, *limit > *used ? *limit - *used : 0);
-    return available;
-}
-
-void check_fits(const std::vector<ops::PlanEntry>& plan) {
+void check_fits(const std::vector<ops::PlanEntry>& plan, uint64_t free) {
     uint64_t asked = 0;
     std::string table;
     for (const ops::PlanEntry& entry : plan) {
@@ -60,7 +41,6 @@ void check_fits(const std::vector<ops::PlanEntry>& plan) {
         asked += entry.bytes;
         table += "\n  " + mib(entry.bytes) + "  " + entry.name;
     }
-    const uint64_t free = free_memory();
     if (asked <= free) return;
     throw Error(Kind::kOutOfMemory, join("the plan needs ", mib(asked), ", ", mib(free), " are free; use a smaller max_ctx, fewer slots or a smaller kv", table),
                 {{"asked", static_cast<int64_t>(asked)}, {"free", static_cast<int64_t>(free)}});

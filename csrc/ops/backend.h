@@ -24,6 +24,8 @@ public:
     virtual ~Backend() = default;
     virtual std::string name() const = 0;
 
+    // Bytes that allocate() may still give.
+    virtual uint64_t free_bytes() const = 0;
     // Zeroed memory that lives as long as the backend. Throws Error(kOutOfMemory).
     virtual void* allocate(uint64_t bytes) = 0;
     // Bytes that a weight takes beside the file's own; 0 = it is used where it is mapped.

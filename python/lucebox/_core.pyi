@@ -87,20 +87,26 @@ def plan(
     kv: str = "q8_0",
     slots: int = 1,
     max_rows: int = 128,
+    device: str = "cpu",
     variant: str = "auto",
+    launch: str = "auto",
     threads: int = 0,
+    kernels: str = "",
 ) -> list[PlanEntry]:
-    """Every buffer the engine would take, before anything is allocated."""
+    """Every buffer the engine would take, before anything is allocated; needs no GPU."""
 
 class Engine:
     """A loaded model with `slots` sequences. One call at a time; a call releases the GIL.
 
-    variant: "auto" (the fastest of variants()) or one of variants(). threads: 0 = one a physical core.
+    device: "cpu", "emulated", "hip:0", "cuda:0". variant: "auto" (the fastest of variants()) or one of variants(); on "emulated" the chip.
+    launch: "auto", "graph", "split" or "direct", on a GPU. threads: 0 = one a physical core. kernels: the folder of the GPU kernels.
     progress: called with 0..1 while weights are prepared; an exception it raises stops the load.
     Raises GGUFError, UnsupportedModelError, OutOfMemoryError, RequestError.
     """
 
     info: ModelInfo
+    device: str
+    launch: str
     variant: str
     threads: int
     max_ctx: int
@@ -115,8 +121,11 @@ class Engine:
         kv: str = "q8_0",
         slots: int = 1,
         max_rows: int = 128,
+        device: str = "cpu",
         variant: str = "auto",
+        launch: str = "auto",
         threads: int = 0,
+        kernels: str = "",
         progress: Callable[[float], None] | None = None,
     ) -> None: ...
     def allocated(self) -> list[PlanEntry]: ...
