@@ -41,7 +41,10 @@ LUCE_FN __m512i with_bits(__m512i low, __m512i high, __m512i mask) { return _mm5
 template <Type T> LUCE_FN void decode_group(const uint8_t* group, __m512i (&v)[8]) {
     if constexpr (T == Type::Q8_0) {
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) v[i] = load(group + 64 * i);
+        for (int i = 0; i < 8; i++) {
+            v[i] = load(group + 64 * i);
+            __asm__("" : "+v"(v[i]));  // gcc would load it again for every row
+        }
         return;
     }
     const __m512i low = _mm512_set1_epi8(15);
