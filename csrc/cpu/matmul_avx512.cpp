@@ -148,6 +148,7 @@ void matmul(const ops::Weight& w, const ops::Acts& acts, int rows, int first, in
         case Type::Q4_K: return packed<Type::Q4_K>(job);
         case Type::Q5_K: return packed<Type::Q5_K>(job);
         case Type::Q6_K: return packed<Type::Q6_K>(job);
+        case Type::IQ3_S: return packed<Type::IQ3_S>(job);
         case Type::F32: return floats<Type::F32>(job);
         case Type::F16: return floats<Type::F16>(job);
         case Type::BF16: return floats<Type::BF16>(job);

@@ -24,9 +24,9 @@ template <bool kIsWide> LUCE_FN __m256i add_product(__m256i sum, __m256i w, __m2
 }
 
 template <Type T, int R, int I>
-LUCE_FN void add_pair(const uint8_t* group, const int8_t* const (&q)[R], __m256i scale, __m256i (&c0)[R], __m256i (&c1)[R]) {
+LUCE_FN void add_pair(const uint8_t* quants, int s, int half, const int8_t* const (&q)[R], __m256i scale, __m256i (&c0)[R], __m256i (&c1)[R]) {
     __m256i lo, hi;
-    decode_pair<T, I>(group, lo, hi);
+    decode_pair<T, I>(quants, s, half, lo, hi);
     const __m256i size_lo = _mm256_abs_epi8(lo), size_hi = _mm256_abs_epi8(hi);
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) {
@@ -49,10 +49,9 @@ static void stream_half(const uint8_t* quants, const uint8_t* scales, int half, 
     for (int r = 0; r < R; r++) total[r] = acc[r] = zero;
     for (int at = 0; at < columns; at += kChunk) {
         const int groups = kSuper || columns - at >= kChunk ? kChunkGroups : (columns - at) / 32;
-        const uint8_t* integers = quants + form.block / 32 * form.group_bytes + 8 * half;
+        const uint8_t* integers = quants + form.scales_at() + 8 * half;
         for (int r = 0; r < R; r++) f[r] = g[r] = zero;
         for (int s = 0; s < groups; s++) {
-            const uint8_t* group = quants + s * form.group_bytes + 32 * half;
             for (int p = 0; p < kStep && half == 0; p += 64) _mm_prefetch(reinterpret_cast<const char*>(quants) + s * kStep + p + kAhead, _MM_HINT_T0);
             const int8_t* q[R];
             __m256i c0[R], c1[R];
@@ -63,8 +62,8 @@ static void stream_half(const uint8_t* quants, const uint8_t* scales, int half, 
                 c0[r] = _mm256_set1_epi32(terms[0]), c1[r] = _mm256_set1_epi32(terms[1]);
             }
             const __m256i scale = !kSuper ? ones : scale_pairs(integers + (form.halves ? 32 : 16) * s);
-            add_pair<T, R, 0>(group, q, scale, c0, c1), add_pair<T, R, 1>(group, q, scale, c0, c1);
-            add_pair<T, R, 2>(group, q, scale, c0, c1), add_pair<T, R, 3>(group, q, scale, c0, c1);
+            add_pair<T, R, 0>(quants, s, half, q, scale, c0, c1), add_pair<T, R, 1>(quants, s, half, q, scale, c0, c1);
+            add_pair<T, R, 2>(quants, s, half, q, scale, c0, c1), add_pair<T, R, 3>(quants, s, half, q, scale, c0, c1);
             const __m256i second = form.halves ? scale_pairs(integers + 32 * s + 16) : scale;
 #pragma GCC unroll 4
             for (int r = 0; r < R; r++) {
@@ -75,7 +74,7 @@ static void stream_half(const uint8_t* quants, const uint8_t* scales, int half, 
                 const __m256 sums = _mm256_set1_ps(form.minimum ? acts.d[place] * static_cast<float>(acts.sum[2 * place] + acts.sum[2 * place + 1]) : 0.0f);
                 if constexpr (kSuper) {
                     f[r] = _mm256_fmadd_ps(da, P, f[r]);
-                    if constexpr (form.minimum) g[r] = _mm256_fmadd_ps(minimums(integers + 128 + 16 * s), sums, g[r]);
+                    if constexpr (form.minimum) g[r] = _mm256_fmadd_ps(minimums(quants + form.minimums_at() + 8 * half + 16 * s), sums, g[r]);
                 } else {
                     acc[r] = _mm256_fmadd_ps(_mm256_mul_ps(block_scale<T>(scales + s * form.scale_bytes, half, 0), da), P, acc[r]);
                     if constexpr (form.minimum) acc[r] = _mm256_fmadd_ps(block_scale<T>(scales + s * form.scale_bytes, half, 1), sums, acc[r]);

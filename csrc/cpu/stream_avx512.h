@@ -88,7 +88,7 @@ static void stream_tile(const uint8_t* quants, const uint8_t* scales, const ops:
             f[r] = zero;
         }
         __asm__("" : : : "memory");  // gcc would keep d_sum in registers and spread it by shuffles, which share a pipe with the products
-        const uint8_t* integers = quants + form.block / 32 * form.group_bytes;
+        const uint8_t* integers = quants + form.scales_at();
         for (int s = 0; s < groups; s++) {
             __m512i v[8];
 #pragma GCC unroll 8
@@ -96,7 +96,7 @@ static void stream_tile(const uint8_t* quants, const uint8_t* scales, const ops:
                 _mm_prefetch(reinterpret_cast<const char*>(quants) + s * kStep + p + kNear, _MM_HINT_T0);
                 _mm_prefetch(reinterpret_cast<const char*>(quants) + s * kStep + p + kFar, _MM_HINT_T1);
             }
-            decode_group<T>(quants + s * form.group_bytes, v);
+            decode_group<T>(quants, s, v);
             dot32<T, R>(v, q, minus_offset, s, integers, P);
             const __m512 dw = kSuper ? zero : block_scale<T>(scales + s * form.scale_bytes, 0);
 #pragma GCC unroll 16
@@ -112,7 +112,7 @@ static void stream_tile(const uint8_t* quants, const uint8_t* scales, const ops:
             for (int r = 0; r < R; r++) f[r] = zero;
 #pragma GCC unroll 8
             for (int s = 0; s < 8; s++) {
-                const __m512 min = _mm512_cvtepi32_ps(unsigned16(integers + 128 + 16 * s));
+                const __m512 min = _mm512_cvtepi32_ps(unsigned16(quants + form.minimums_at() + 16 * s));
 #pragma GCC unroll 16
                 for (int r = 0; r < R; r++) f[r] = _mm512_fmadd_ps(min, _mm512_set1_ps(d_sum[r][s]), f[r]);
             }

@@ -39,14 +39,13 @@ void put_group(Type type, const uint8_t* code, int l, uint8_t* out) {
 }
 
 // IQ3_S keeps its grid indices and signs. l is the lane, g the 32 columns.
-void put_iq3_s(const uint8_t* block, int l, int g, uint8_t* out) {
+void put_iq3_s(const uint8_t* block, int l, int g, uint8_t* quants) {
     for (int i = 0; i < 8; i++) {
-        const int p = 8 * g + i, signs = (block[74 + p / 2] >> 4 * (p % 2)) & 15;
-        out[16 * i + l] = block[2 + p];
-        if ((block[66 + g] >> i) & 1) out[128 + 2 * i + l / 8] |= static_cast<uint8_t>(1 << l % 8);
-        out[144 + 8 * i + l / 2] |= static_cast<uint8_t>(signs << 4 * (l % 2));
+        const int p = 8 * g + i, signs = (block[74 + p / 2] >> 4 * (p % 2)) & 15, high = (block[66 + g] >> i) & 1, place = 4 * l + i % 4;
+        quants[128 * g + 64 * (i / 4) + place] = block[2 + p];
+        quants[kIq3High + 16 * g + 8 * (i / 4) + place / 8] |= static_cast<uint8_t>(high << place % 8);
+        quants[kIq3Signs + 64 * g + 8 * i + l / 2] |= static_cast<uint8_t>(signs << 4 * (l % 2));
     }
-    out[8 * 208 - 208 * g + 16 * (g / 2) + l] |= static_cast<uint8_t>(((block[106 + g / 2] >> 4 * (g % 2)) & 15) << 4 * (g % 2));
 }
 
 void put_block(Type type, const uint8_t* block, int l, uint8_t* quants, uint8_t* scales) {
@@ -57,13 +56,12 @@ void put_block(Type type, const uint8_t* block, int l, uint8_t* quants, uint8_t*
     if (type != Type::IQ3_S) codes(type, block, b, code);
     for (int g = 0; g < form.block / 32; g++) {
         uint8_t* out = quants + g * form.group_bytes;
-        if (type == Type::IQ3_S) put_iq3_s(block, l, g, out);
+        if (type == Type::IQ3_S) put_iq3_s(block, l, g, quants);
         else put_group(type, code + 32 * g, l, out);
     }
-    uint8_t* integer_scales = quants + form.block / 32 * form.group_bytes;
-    if (form.block == 256 && type != Type::IQ3_S) {
-        for (int s = 0; s < (form.halves ? 16 : 8); s++) integer_scales[16 * s + l] = static_cast<uint8_t>(b.scale[form.halves ? s : 2 * s]);
-        for (int s = 0; s < 8 && form.minimum; s++) integer_scales[128 + 16 * s + l] = b.min[2 * s];
+    if (form.block == 256) {
+        for (int s = 0; s < (form.halves ? 16 : 8); s++) quants[form.scales_at() + 16 * s + l] = static_cast<uint8_t>(b.scale[form.halves ? s : 2 * s]);
+        for (int s = 0; s < 8 && form.minimum; s++) quants[form.minimums_at() + 16 * s + l] = b.min[2 * s];
     }
     if (type == Type::MXFP4) {
         scales[l] = block[0];

@@ -1,5 +1,6 @@
 // Decoding eight outputs of a tile (cpu/tiles.h) to vectors of bytes, [8 outputs][4 columns] each, and their products in AVX2.
 #pragma once
+#include "cpu/grids.h"
 #include "cpu/lanes_avx2.h"
 #include "cpu/tiles.h"
 
@@ -25,8 +26,28 @@ template <int kShift> LUCE_FN __m256i bits(__m256i h, int mask) {
     return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(mask)));
 }
 
-// Columns 4 i .. 4 i + 3 and 16 + 4 i .. of a group, signed where kWide. group is that of the half's first output.
-template <Type T, int I> LUCE_FN void decode_pair(const uint8_t* group, __m256i& lo, __m256i& hi) {
+// Vector i of an IQ3_S group: 16 + or - a row of the grid (odd numbers below 16: row ^ 0x10 or ^ 0x0e).
+LUCE_FN __m256i decode_iq3_s(const uint8_t* quants, int s, int half, int i) {
+    const uint8_t* high = quants + kIq3High + 16 * s + 8 * (i / 4) + 4 * half;
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi32(load(quants + 128 * s + 64 * (i / 4) + 32 * half), 8 * (i % 4)), _mm256_set1_epi32(255));
+    const __m256i lane = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const __m256i ninth = _mm256_and_si256(_mm256_srlv_epi32(_mm256_srli_epi32(spread32(high), i % 4), lane), _mm256_set1_epi32(1));
+    const __m256i row = _mm256_i32gather_epi32(reinterpret_cast<const int*>(kGrids.iq3_s), _mm256_or_si256(low, _mm256_slli_epi32(ninth, 8)), 4);
+    const __m256i nibble = _mm256_srlv_epi32(spread32(quants + kIq3Signs + 64 * s + 8 * i + 4 * half), lane);
+    const __m256i spread = _mm256_shuffle_epi8(nibble, _mm256_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12, 0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8,
+                                                                        12, 12, 12, 12));
+    const __m256i bit = _mm256_set1_epi32(0x08040201), minus = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+    return _mm256_xor_si256(row, _mm256_blendv_epi8(_mm256_set1_epi8(0x10), _mm256_set1_epi8(0x0e), minus));
+}
+
+// Columns 4 i .. 4 i + 3 and 16 + 4 i .. of a block's group s for outputs 8 half .., signed where kWide.
+template <Type T, int I> LUCE_FN void decode_pair(const uint8_t* quants, int s, int half, __m256i& lo, __m256i& hi) {
+    if constexpr (T == Type::IQ3_S) {
+        lo = decode_iq3_s(quants, s, half, I), hi = decode_iq3_s(quants, s, half, 4 + I);
+        return;
+    }
+    constexpr TileForm form = tile_form(T);
+    const uint8_t* group = quants + s * form.group_bytes + 32 * half;
     if constexpr (T == Type::Q8_0) {
         const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
         lo = _mm256_xor_si256(load(group + 64 * I), sign), hi = _mm256_xor_si256(load(group + 64 * (4 + I)), sign);

@@ -1,5 +1,6 @@
 // Decoding a tile's 32 columns to eight vectors of unsigned bytes, [16 outputs][4 columns] each (cpu/tiles.h).
 #pragma once
+#include "cpu/grids.h"
 #include "cpu/tiles.h"
 #include "ops/math.h"
 #include <immintrin.h>
@@ -37,8 +38,42 @@ template <int kShift> LUCE_FN __m512i shifted(__m512i h) {
 }
 LUCE_FN __m512i with_bits(__m512i low, __m512i high, __m512i mask) { return _mm512_ternarylogic_epi32(low, high, mask, 0xf8); }  // low | (high & mask)
 
-// group: the 32 columns' quants.
-template <Type T> LUCE_FN void decode_group(const uint8_t* group, __m512i (&v)[8]) {
+// A table of 512 bytes at 64 indices of nine bits.
+LUCE_FN __m512i look_up(const uint8_t* table, __m512i index, __mmask64 bit7, __mmask64 bit8) {
+    const __m512i a = _mm512_permutex2var_epi8(load(table), index, load(table + 64)), b = _mm512_permutex2var_epi8(load(table + 128), index, load(table + 192));
+    const __m512i c = _mm512_permutex2var_epi8(load(table + 256), index, load(table + 320)), d = _mm512_permutex2var_epi8(load(table + 384), index, load(table + 448));
+    return _mm512_mask_blend_epi8(bit8, _mm512_mask_blend_epi8(bit7, a, b), _mm512_mask_blend_epi8(bit7, c, d));
+}
+LUCE_FN __mmask64 mask64(const uint8_t* p) {
+    uint64_t m;
+    memcpy(&m, p, sizeof m);
+    return m;
+}
+
+// Vectors 4 h .. 4 h + 3 of an IQ3_S group: 16 + or - (1 + 2 code) = 2 code ^ 0x11 or ^ 0x0f. The codes lie at bit 0 and 3 of a byte of each
+// table; taken from one bit before, they come doubled.
+LUCE_FN void decode_iq3_s(const uint8_t* block, int s, int h, __m512i (&v)[8]) {
+    const __m512i index = load(block + 128 * s + 64 * h);
+    const __mmask64 bit7 = _mm512_movepi8_mask(index), bit8 = mask64(block + kIq3High + 16 * s + 8 * h);
+    const __m512i low = look_up(kGrids.iq3_s_low, index, bit7, bit8), high = look_up(kGrids.iq3_s_high, index, bit7, bit8);
+    const __m512i code = _mm512_set1_epi8(0x0e), plus = _mm512_set1_epi8(0x11), minus = _mm512_set1_epi8(0x0f);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512i places = _mm512_add_epi8(_mm512_set1_epi64(0x22'1f'22'1f'02'3f'02'3f), _mm512_set1_epi8(static_cast<char>(8 * i)));
+        const __m512i doubled = _mm512_mask_multishift_epi64_epi8(_mm512_multishift_epi64_epi8(places, low), 0xcccccccccccccccc, places, high);
+        const __m512i sign = _mm512_mask_blend_epi8(mask64(block + kIq3Signs + 64 * s + 8 * (4 * h + i)), plus, minus);
+        v[4 * h + i] = _mm512_ternarylogic_epi32(doubled, code, sign, 0x6a);  // (doubled & code) ^ sign
+    }
+}
+
+// Group s of a block's quants.
+template <Type T> LUCE_FN void decode_group(const uint8_t* quants, int s, __m512i (&v)[8]) {
+    if constexpr (T == Type::IQ3_S) {
+        decode_iq3_s(quants, s, 0, v), decode_iq3_s(quants, s, 1, v);
+        return;
+    }
+    constexpr TileForm form = tile_form(T);
+    const uint8_t* group = quants + s * form.group_bytes;
     if constexpr (T == Type::Q8_0) {
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
