@@ -34,12 +34,18 @@ def measure(form: str, context: int, rows: int, threads: int, variant: str, repe
         return rng.normal(0, 1, shape).astype(np.float32)
 
     positions = [(0, context - rows + i) for i in range(rows)]
-    inputs = (normal(KV_HEADS * rows, DIM).reshape(rows, KV_HEADS, DIM), np.ones(DIM, np.float32), np.ones(DIM, np.float32))
+    inputs = (
+        normal(KV_HEADS * rows, DIM).reshape(rows, KV_HEADS, DIM),
+        np.ones(DIM, np.float32),
+        np.ones(DIM, np.float32),
+    )
     rope = (np.ones((rows, ROPE // 2), np.float32), np.zeros((rows, ROPE // 2), np.float32))
     seconds = []
     for _ in range(repeat + 1):
         qg, k = normal(rows, HEADS, 2, DIM), normal(rows, KV_HEADS, DIM)
-        y, s = testing.attention(positions, form, 1e-6, DIM, qg, k, *inputs, *rope, pages, table, variant=variant, threads=threads)
+        y, s = testing.attention(
+            positions, form, 1e-6, DIM, qg, k, *inputs, *rope, pages, table, variant=variant, threads=threads
+        )
         seconds.append(s)
     return statistics.median(seconds[1:])
 
@@ -61,11 +67,18 @@ def main() -> None:
                 for rows in args.rows:
                     seconds = measure(form, context, rows, threads, args.variant, args.repeat)
                     rate = BYTES[form] * 2 * KV_HEADS * DIM * context * rows / seconds / 1e9
-                    results.append({"form": form, "context": context, "rows": rows, "threads": threads, "seconds": seconds})
+                    results.append(
+                        {"form": form, "context": context, "rows": rows, "threads": threads, "seconds": seconds}
+                    )
                     if not args.json:
-                        print(f"{form:5s} {context:6d} keys, {rows:3d} rows, {threads} threads: {seconds / rows * 1e6:8.1f} us a row, {rate:5.1f} GB/s of K and V")
+                        case = f"{form:5s} {context:6d} keys, {rows:3d} rows, {threads} threads"
+                        print(f"{case}: {seconds / rows * 1e6:8.1f} us a row, {rate:5.1f} GB/s of K and V")
     if args.json:
-        print(json.dumps({"cpu": machine.cpu_name(), "variant": args.variant, "load": machine.load_average(), "results": results}))
+        print(
+            json.dumps(
+                {"cpu": machine.cpu_name(), "variant": args.variant, "load": machine.load_average(), "results": results}
+            )
+        )
 
 
 if __name__ == "__main__":

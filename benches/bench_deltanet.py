@@ -30,7 +30,12 @@ def measure(rows: int, threads: int, variant: str, repeat: int) -> float:
     weights = (normal(CHANNELS, 4), normal(VALUE_HEADS), -np.abs(normal(VALUE_HEADS)), np.ones(128, np.float32))
     seconds, position = [], 0
     for _ in range(repeat + 1):
-        inputs = (normal(rows, CHANNELS), normal(rows, VALUE_HEADS), normal(rows, VALUE_HEADS), normal(rows, VALUE_HEADS * 128))
+        inputs = (
+            normal(rows, CHANNELS),
+            normal(rows, VALUE_HEADS),
+            normal(rows, VALUE_HEADS),
+            normal(rows, VALUE_HEADS * 128),
+        )
         _, s = testing.deltanet(
             [(0, rows, position, 0, True)], KEY_HEADS, VALUE_HEADS, 1e-6, *inputs, *weights, state, ring_u, ring_ab,
             variant=variant, threads=threads,
@@ -55,9 +60,15 @@ def main() -> None:
             rate = 2 * VALUE_HEADS * 128 * 128 * 4 / seconds / 1e9
             results.append({"rows": rows, "threads": threads, "seconds": seconds})
             if not args.json:
-                print(f"{rows:3d} rows, {threads} threads: {seconds / rows * 1e6:7.1f} us a token, state at {rate:5.1f} GB/s")
+                print(
+                    f"{rows:3d} rows, {threads} threads: {seconds / rows * 1e6:7.1f} us a token, state at {rate:5.1f} GB/s"
+                )
     if args.json:
-        print(json.dumps({"cpu": machine.cpu_name(), "variant": args.variant, "load": machine.load_average(), "results": results}))
+        print(
+            json.dumps(
+                {"cpu": machine.cpu_name(), "variant": args.variant, "load": machine.load_average(), "results": results}
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -50,14 +50,20 @@ def main() -> None:
             line = []
             for rows in args.rows:
                 seconds, nbytes = measure(name, args, threads, rows)
-                results.append({"type": name, "threads": threads, "rows": rows, "seconds": seconds, "bytes": nbytes, "read": read})
+                results.append(
+                    {"type": name, "threads": threads, "rows": rows, "seconds": seconds, "bytes": nbytes, "read": read}
+                )
                 gmac = args.shape[0] * args.shape[1] * rows / seconds / 1e9
                 share = f" ({nbytes / seconds / read:4.0%} of read)" if rows <= 4 else ""
                 line.append(f"{rows} rows {nbytes / seconds / 1e9:5.1f} GB/s {gmac:4.0f} GMAC/s{share}")
             if not args.json:
                 print(f"{name:8s} {threads} threads: " + " | ".join(line), flush=True)
     if args.json:
-        print(json.dumps({"cpu": machine.cpu_name(), "variant": args.variant, "load": machine.load_average(), "results": results}))
+        print(
+            json.dumps(
+                {"cpu": machine.cpu_name(), "variant": args.variant, "load": machine.load_average(), "results": results}
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """lucebox against llama.cpp built for this machine (benches/build_llama_cpp.sh): the same files, threads and work, turn by turn.
 
 python benches/bench_peer.py LLAMA_BIN [--types iq4_xs mix ...] [--tests 1 4 16 512] [--threads 1 2] [--rounds 5] [--json]
-Files are random qwen35 models of the 27B's layers (hidden 5120, 24/4 heads of 256, 16/48 DeltaNet heads, feed-forward 17408), three DeltaNet
-layers and one with attention, a vocabulary of 4,096: 0.8 to 1.6 GB, made once into $LUCEBOX_CACHE. A test of n rows is one call of n rows on
-an empty sequence with the last row's logits (llama-bench -p n; 1 row: 16 decoded tokens, llama-bench -n 16). Each round measures lucebox,
-then llama.cpp (its own warm-up discarded); medians, and the least and the largest ratio of a round. llama.cpp repacks and keeps f16 K/V.
+Files are random qwen35 models of the 27B's layers (hidden 5120, 24/4 heads of 256, 16/48 DeltaNet heads, feed-forward 17408), three
+DeltaNet layers and one with attention, a vocabulary of 4,096: 0.8 to 1.6 GB, made once into $LUCEBOX_CACHE. A test of n rows is one call of n rows on
+an empty sequence with the last row's logits (llama-bench -p n; 1 row: 16 decoded tokens, llama-bench -n 16). Each round measures
+lucebox, then llama.cpp (its own warm-up discarded); medians, and the least and the largest ratio of a round. llama.cpp repacks and keeps f16 K/V.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ def type_of(mix: str, name: str) -> str:
         return "iq4_xs" if mix == "mix" else mix
     if "ssm_alpha" in name or "ssm_beta" in name:
         return "q8_0"
-    for part, kind in [("attn_qkv", "q5_K"), ("attn_v", "q5_K"), ("attn_gate", "q5_K"), ("ssm_out", "q6_K"), ("attn_k", "q6_K")]:
+    for part, kind in [
+        ("attn_qkv", "q5_K"),
+        ("attn_v", "q5_K"),
+        ("attn_gate", "q5_K"),
+        ("ssm_out", "q6_K"),
+        ("attn_k", "q6_K"),
+    ]:
         if part in name:
             return kind
     if name == "output.weight":
@@ -44,7 +50,14 @@ def model_file(mix: str, folder: Path) -> Path:
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         model = tiny.TinyModel(
-            key_heads=16, value_heads=48, hidden=5120, ff=17408, heads=24, kv_heads=4, vocab=4096, types=lambda name: type_of(mix, name)
+            key_heads=16,
+            value_heads=48,
+            hidden=5120,
+            ff=17408,
+            heads=24,
+            kv_heads=4,
+            vocab=4096,
+            types=lambda name: type_of(mix, name),
         )
         tiny.write(path, model)
     return path
@@ -83,7 +96,9 @@ def compare(args: argparse.Namespace, mix: str, threads: int) -> list[dict]:
     found = []
     for rows in args.tests:
         ours(engine, rows)
-        pairs = [(ours(engine, rows), llama(args.llama / "llama-bench", path, rows, threads)) for _ in range(args.rounds)]
+        pairs = [
+            (ours(engine, rows), llama(args.llama / "llama-bench", path, rows, threads)) for _ in range(args.rounds)
+        ]
         mine, theirs = (statistics.median(p[i] for p in pairs) for i in range(2))
         ratios = sorted(a / b for a, b in pairs)
         found.append({"type": mix, "threads": threads, "rows": rows, "lucebox": mine, "llama_cpp": theirs, "ratio": mine / theirs,
@@ -91,7 +106,9 @@ def compare(args: argparse.Namespace, mix: str, threads: int) -> list[dict]:
         if rows == 1:
             weights = sum(t.nbytes for t in file.tensors if t.name != "token_embd.weight")
             found[-1]["gb_per_s"] = mine * weights / 1e9
-            found[-1]["read_gb_per_s"] = statistics.median(0.5 / s for s in _core.testing.read_seconds(500_000_000, threads, 7)[1:])
+            found[-1]["read_gb_per_s"] = statistics.median(
+                0.5 / s for s in _core.testing.read_seconds(500_000_000, threads, 7)[1:]
+            )
         if not args.json:
             print(line(found[-1]), flush=True)
     return found
@@ -118,7 +135,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     build = subprocess.run([str(args.llama / "llama-bench"), "--version"], capture_output=True, text=True)
-    print(f"{machine.cpu_name()}, load {machine.load_average():.2f}; llama.cpp: {(build.stdout + build.stderr).strip()}", file=sys.stderr)
+    print(
+        f"{machine.cpu_name()}, load {machine.load_average():.2f}; llama.cpp: {(build.stdout + build.stderr).strip()}",
+        file=sys.stderr,
+    )
     results = [r for mix in args.types for threads in args.threads for r in compare(args, mix, threads)]
     if args.json:
         print(json.dumps({"cpu": machine.cpu_name(), "load": machine.load_average(), "results": results}))

@@ -23,7 +23,13 @@ def ggml_encode(x: np.ndarray, type: GGMLQuantizationType) -> np.ndarray:
     libraries = [p for p in Path(xllamacpp.__file__).parent.parent.rglob("*xllamacpp*.so*") if p.is_file()]
     lib = ctypes.CDLL(str(next(p for p in libraries if b"ggml_quantize_chunk" in p.read_bytes())))
     lib.ggml_quantize_chunk.restype = ctypes.c_size_t
-    lib.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
+    lib.ggml_quantize_chunk.argtypes = [
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        *[ctypes.c_int64] * 3,
+        ctypes.c_void_p,
+    ]
     from gguf.constants import GGML_QUANT_SIZES
 
     block, nbytes = GGML_QUANT_SIZES[type]
@@ -41,7 +47,9 @@ def rewrite(source: Path, target: Path, type_of: Callable[[str], str], encode: E
         if field.name.startswith("GGUF.") or field.name == "general.architecture":
             continue
         kind = field.types[0]
-        writer.add_key_value(field.name, field.contents(), kind, sub_type=field.types[-1] if kind == GGUFValueType.ARRAY else None)
+        writer.add_key_value(
+            field.name, field.contents(), kind, sub_type=field.types[-1] if kind == GGUFValueType.ARRAY else None
+        )
     for t in reader.tensors:
         shape = [int(n) for n in t.shape[::-1]]
         if len(shape) == 1 or t.tensor_type == GGMLQuantizationType.F32 and "conv1d" in t.name:

@@ -55,7 +55,9 @@ def _restore(name: str, w: np.ndarray, hk: int, hv: int) -> np.ndarray:
 def load(path: str) -> Qwen3_5ForCausalLM:
     reader = GGUFReader(path)
     kv = {k.removeprefix("qwen35."): f.contents() for k, f in reader.fields.items() if k.startswith("qwen35.")}
-    weights = {t.name: dequantize(t.data, t.tensor_type).reshape(t.shape[::-1]).astype(np.float32) for t in reader.tensors}
+    weights = {
+        t.name: dequantize(t.data, t.tensor_type).reshape(t.shape[::-1]).astype(np.float32) for t in reader.tensors
+    }
     layers = kv["block_count"]
     config = Qwen3_5TextConfig(
         vocab_size=len(weights["token_embd.weight"]),
@@ -73,7 +75,10 @@ def load(path: str) -> Qwen3_5ForCausalLM:
         rms_norm_eps=kv["attention.layer_norm_rms_epsilon"],
         max_position_embeddings=kv["context_length"],
         tie_word_embeddings="output.weight" not in weights,
-        layer_types=["full_attention" if (i + 1) % kv.get("full_attention_interval", 4) == 0 else "linear_attention" for i in range(layers)],
+        layer_types=[
+            "full_attention" if (i + 1) % kv.get("full_attention_interval", 4) == 0 else "linear_attention"
+            for i in range(layers)
+        ],
         rope_parameters={
             "rope_type": "default",
             "rope_theta": kv["rope.freq_base"],
@@ -82,12 +87,17 @@ def load(path: str) -> Qwen3_5ForCausalLM:
             "mrope_section": list(kv["rope.dimension_sections"][:3]),
         },
     )
-    state = {"model.embed_tokens.weight": weights["token_embd.weight"], "model.norm.weight": weights["output_norm.weight"] - 1}
+    state = {
+        "model.embed_tokens.weight": weights["token_embd.weight"],
+        "model.norm.weight": weights["output_norm.weight"] - 1,
+    }
     state["lm_head.weight"] = weights.get("output.weight", weights["token_embd.weight"])
     for name, w in weights.items():
         if name.startswith("blk."):
             _, layer, rest = name.split(".", 2)
-            state[f"model.layers.{layer}.{_LAYER[rest]}"] = _restore(rest, w, kv["ssm.group_count"], kv["ssm.time_step_rank"])
+            state[f"model.layers.{layer}.{_LAYER[rest]}"] = _restore(
+                rest, w, kv["ssm.group_count"], kv["ssm.time_step_rank"]
+            )
     model = Qwen3_5ForCausalLM(config).to(torch.float32).eval()
     model.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()})
     return model
@@ -96,7 +106,12 @@ def load(path: str) -> Qwen3_5ForCausalLM:
 def run(model: Qwen3_5ForCausalLM, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """(logits [n, vocab], residual stream after each layer [layers, n, hidden]); the last layer's is what the final norm reads."""
     kept: list[np.ndarray] = []
-    hooks = [layer.register_forward_hook(lambda m, a, out: kept.append((out[0] if isinstance(out, tuple) else out)[0].numpy())) for layer in model.model.layers]
+    hooks = [
+        layer.register_forward_hook(
+            lambda m, a, out: kept.append((out[0] if isinstance(out, tuple) else out)[0].numpy())
+        )
+        for layer in model.model.layers
+    ]
     try:
         with torch.no_grad():
             logits = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import lucebox
 import numpy as np
 import pytest
-
-import lucebox
 from oracle.files import NANO, rewrite
 
 pytestmark = pytest.mark.oracle

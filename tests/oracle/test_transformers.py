@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from lucebox import _core
 from lucebox.selftest import tiny
 from oracle.files import NANO, rewrite
@@ -41,7 +40,9 @@ def assert_close(mine: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, 
 @pytest.mark.parametrize("tied", [False, True])
 def test_tiny(tmp_path: Path, hf, key_heads: int, value_heads: int, tied: bool) -> None:
     path = tmp_path / "tiny.gguf"
-    tiny.write(path, tiny.TinyModel(key_heads=key_heads, value_heads=value_heads, tied=tied, layers=8, seed=value_heads))
+    tiny.write(
+        path, tiny.TinyModel(key_heads=key_heads, value_heads=value_heads, tied=tied, layers=8, seed=value_heads)
+    )
     ids = np.random.RandomState(1).randint(0, 300, 150).tolist()
     assert_close(ours(path, ids), hf.run(hf.load(str(path)), ids))
 

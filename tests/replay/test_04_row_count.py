@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from lucebox import _core
 from lucebox.selftest import tiny
 from lucebox.selftest.checks import MATRIX_TYPES

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from lucebox import _core
 from lucebox.errors import ContextFullError, DeviceError, GGUFError, OutOfMemoryError, RequestError
 from lucebox.selftest import tiny

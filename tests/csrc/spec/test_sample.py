@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from lucebox import _core
 from lucebox.errors import DeviceError, RequestError
 
@@ -76,7 +75,16 @@ def test_repeatable() -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [{"temperature": -1}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}, {"min_p": -0.1}, {"min_p": 2}]
+    "params",
+    [
+        {"temperature": -1},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"min_p": 2},
+    ],
 )
 def test_bad_parameters(params: dict) -> None:
     with pytest.raises(RequestError, match=next(iter(params))):
