@@ -159,22 +159,26 @@ class Engine:
                 raise RequestError("template_args: for messages only")
             ids = self._ids(prompt, special)  # type: ignore[arg-type]
         self._check_ids(ids, reply=0 if options.max_tokens == 0 else 1)
-        self._claim()
-        core.reset(0)
-        return Generation(core, self.tokenizer, ids, options, splitter=splitter, release=self._once_released())
+        release = self._claim()
+        try:
+            core.reset(0)
+            return Generation(core, self.tokenizer, ids, options, splitter=splitter, release=release)
+        except BaseException:
+            release()
+            raise
 
     def forward(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits [len(ids), vocab] of a fresh sequence; nothing of it is kept. Raises as `generate`."""
         core = self._open()
         ids = self._ids(ids, special=True)
         self._check_ids(ids, reply=0)
-        self._claim()
+        release = self._claim()
         try:
             core.reset(0)
             return core.forward([(0, ids)], "all")
         finally:
             core.reset(0)
-            self._slot.release()
+            release()
 
     def sampling_defaults(self, *, thinking: bool = True) -> dict[str, Any]:
         """Keyword arguments for `generate` as the model's makers advise them for chats."""
@@ -199,11 +203,10 @@ class Engine:
             raise RequestError("the engine is closed")
         return self._core
 
-    def _claim(self) -> None:
+    def _claim(self) -> Callable[[], None]:
+        """Takes the engine; returns what gives it back, once however often it is called."""
         if not self._slot.acquire(blocking=False):
             raise RequestError("the engine is busy with another request: read it to its end or close it")
-
-    def _once_released(self) -> Callable[[], None]:
         claimed = [self._slot]
         return lambda: claimed.pop().release() if claimed else None
 
