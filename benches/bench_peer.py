@@ -2,9 +2,10 @@
 
 python benches/bench_peer.py LLAMA_BIN [--types iq4_xs mix ...] [--tests 1 4 16 512] [--threads 1 2] [--rounds 5] [--json]
 Files are random qwen35 models of the 27B's layers (hidden 5120, 24/4 heads of 256, 16/48 DeltaNet heads, feed-forward 17408), three
-DeltaNet layers and one with attention, a vocabulary of 4,096: 0.8 to 1.6 GB, made once into $LUCEBOX_CACHE. A test of n rows is one call of n rows on
-an empty sequence with the last row's logits (llama-bench -p n; 1 row: 16 decoded tokens, llama-bench -n 16). Each round measures
-lucebox, then llama.cpp (its own warm-up discarded); medians, and the least and the largest ratio of a round. llama.cpp repacks and keeps f16 K/V.
+DeltaNet layers and one with attention, a vocabulary of 4,096: 0.8 to 1.6 GB, made once into $LUCEBOX_CACHE. A test of n rows is one call
+of n rows on an empty sequence with the last row's logits (llama-bench -p n; 1 row: 16 decoded tokens, llama-bench -n 16). Each round
+measures lucebox, then llama.cpp (its own warm-up discarded); medians, and the least and the largest ratio of a round. llama.cpp repacks
+and keeps f16 K/V.
 """
 
 from __future__ import annotations
