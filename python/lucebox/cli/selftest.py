@@ -36,13 +36,13 @@ def selftest(
     if variant is not None and variant not in usable:
         raise RequestError(f"--variant {variant}: usable here are {', '.join(usable)}")
     variants = usable if variant is None else [variant]
-    todo = checks.cases(full=full, variants=variants, threads=machine.cores())
+    planned = checks.cases(full=full, variants=variants, threads=machine.cores())
     results = []
     with tempfile.TemporaryDirectory(prefix="lucebox-selftest-") as folder:
-        for result in checks.run(todo, Path(folder)):
+        for result in checks.run(planned, Path(folder)):
             results.append(result)
             if sys.stderr.isatty():
-                print(f"\r{len(results)} of {len(todo)} checks", end="", file=sys.stderr, flush=True)
+                print(f"\r{len(results)} of {len(planned)} checks", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     wrong = [result for result in results if result.wrong is not None]

@@ -104,10 +104,10 @@ def _few(variant: str, threads: int) -> Iterator[Case]:
         yield Case("nano", "q8_0", variant, threads, "64", texts[6:])
 
 
-def run(todo: Sequence[Case], folder: Path) -> Iterator[Result]:
+def run(planned: Sequence[Case], folder: Path) -> Iterator[Result]:
     """Results in the order of the cases; tiny models are written into the folder."""
     engine: tuple[tuple[Any, ...], _core.Engine] | None = None
-    for case in todo:
+    for case in planned:
         key = (case.model, case.kv, case.variant, case.threads)
         if engine is None or engine[0] != key:
             engine = key, _engine(case, folder)
