@@ -89,40 +89,61 @@ template <KvForm F, int H> void scores_float(const Call& c, int first, const uin
 
 // values
 
-// Byte `n` of 32 words in [0, 32768], in order.
-LUCE_FN void split_weights(__m512i w0, __m512i w1, uint8_t* low, uint8_t* high) {
-    const __m512i words = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packus_epi32(w0, w1));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(low), _mm512_cvtepi16_epi8(words));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(high), _mm512_cvtepi16_epi8(_mm512_srli_epi16(words, 8)));
+// A head's weights for a block of 32 dimensions in 15 bits: their low bytes, then their high ones, in the order of the keys.
+struct Weights {
+    alignas(64) uint8_t low[kTile];
+    uint8_t high[kTile];
+};
+
+// The largest of 32 lanes that are not negative, in all lanes; bits order like integers, NaN and Inf last.
+LUCE_FN __m512i largest(__m512 x, __m512 y) {
+    const __m512i size = _mm512_set1_epi32(0x7fffffff);
+    __m512i m = _mm512_and_si512(_mm512_max_epu32(_mm512_castps_si512(x), _mm512_castps_si512(y)), size);
+    m = _mm512_max_epu32(m, _mm512_shuffle_i32x4(m, m, 0x4e));
+    m = _mm512_max_epu32(m, _mm512_shuffle_i32x4(m, m, 0xb1));
+    m = _mm512_max_epu32(m, _mm512_shuffle_epi32(m, static_cast<_MM_PERM_ENUM>(0x4e)));
+    return _mm512_max_epu32(m, _mm512_shuffle_epi32(m, static_cast<_MM_PERM_ENUM>(0xb1)));
+}
+
+// w = p * d_v; returns the step, 0 for weights too small to add anything. With 2^e <= max w < 2^(e + 1) step = 2^(e - 14).
+LUCE_FN float quantize_weights(const float* p, __m512 d0, __m512 d1, __mmask16 m0, __mmask16 m1, __m512i order, Weights& out) {
+    // Absent keys weigh +0 whatever their scale is.
+    const __m512 w0 = _mm512_maskz_mul_ps(m0, _mm512_loadu_ps(p), d0), w1 = _mm512_maskz_mul_ps(m1, _mm512_loadu_ps(p + 16), d1);
+    const __m512i top = largest(w0, w1), exponent = _mm512_and_si512(top, _mm512_set1_epi32(0x7f800000));
+    const __m512 one_by_step = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32((127 + 127 + 14) << 23), exponent));
+    const __m512i i0 = _mm512_cvtps_epi32(_mm512_mul_ps(w0, one_by_step)), i1 = _mm512_cvtps_epi32(_mm512_mul_ps(w1, one_by_step));
+    _mm512_store_si512(out.low, _mm512_permutexvar_epi8(order, _mm512_packus_epi32(i0, i1)));
+    const uint32_t bits = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm512_castsi512_si128(top)));
+    return bits < 0x0d800000u ? 0.0f : bits < 0x7f800000u ? ops::from_bits((bits & 0x7f800000u) - (14u << 23)) : ops::quiet_nan();  // 2^-100
 }
 
 void add_values_q8(const Call& c, const uint8_t* tile, float (*p)[kTile], uint32_t present, Part* parts) {
     const uint8_t* scales = tile + static_cast<size_t>(c.dims) * kTile;
     const __mmask16 m0 = static_cast<__mmask16>(present), m1 = static_cast<__mmask16>(present >> 16);
+    alignas(64) uint8_t places[64];  // packus interleaves the two vectors four by four
+    for (int i = 0; i < 32; i++) places[i] = static_cast<uint8_t>(2 * (i % 4 + i % 16 / 4 * 8 + i / 16 * 4)), places[32 + i] = static_cast<uint8_t>(places[i] + 1);
+    const __m512i order = load(places);
     for (int b = 0; b < c.blocks; b++) {
         const __m512 d0 = halves16(scales + 2 * b * kTile), d1 = halves16(scales + 2 * (b * kTile + 16));
-        for (int h = 0; h < c.heads; h++) {
-            // Absent keys weigh +0 whatever their scale is. Bits of weights order like integers, NaN and Inf last.
-            const __m512 w0 = _mm512_maskz_mul_ps(m0, _mm512_loadu_ps(p[h]), d0), w1 = _mm512_maskz_mul_ps(m1, _mm512_loadu_ps(p[h] + 16), d1);
-            const __m512i size = _mm512_set1_epi32(0x7fffffff);
-            const uint32_t top = _mm512_reduce_max_epu32(_mm512_and_si512(_mm512_max_epu32(_mm512_castps_si512(w0), _mm512_castps_si512(w1)), size));
-            const bool finite = top < 0x7f800000u;
-            if (top < 0x0d800000u) continue;  // 2^-100
-            const int exponent = finite ? static_cast<int>(top >> 23) - 127 : 0;
-            const __m512 step = _mm512_set1_ps(finite ? ops::power_of_two(exponent - 14) : ops::quiet_nan());
-            const __m512 one_by_step = _mm512_set1_ps(ops::power_of_two(14 - exponent));
-            alignas(32) uint8_t low[32], high[32];
-            split_weights(_mm512_cvtps_epi32(_mm512_mul_ps(w0, one_by_step)), _mm512_cvtps_epi32(_mm512_mul_ps(w1, one_by_step)), low, high);
-            for (int half = 0; half < 2; half++) {
-                const int e = 32 * b + 16 * half;
-                __m512i lo = _mm512_setzero_si512(), hi = lo;
+        Weights weights[kMaxHeads];
+        float step[kMaxHeads];
+        for (int h = 0; h < c.heads; h++) step[h] = quantize_weights(p[h], d0, d1, m0, m1, order, weights[h]);
+        __m512i v[8][2];
 #pragma GCC unroll 8
-                for (int j = 0; j < 8; j++) {
-                    const __m512i v = load(tile + (static_cast<size_t>(j) * c.dims + e) * 4);
-                    lo = _mm512_dpbusd_epi32(lo, spread32(low + 4 * j), v), hi = _mm512_dpbusd_epi32(hi, spread32(high + 4 * j), v);
-                }
-                const __m512 sum = _mm512_cvtepi32_ps(_mm512_add_epi32(lo, _mm512_slli_epi32(hi, 8)));
-                _mm512_store_ps(parts[h].o + e, _mm512_fmadd_ps(step, sum, _mm512_load_ps(parts[h].o + e)));
+        for (int j = 0; j < 8; j++) v[j][0] = load(tile + (static_cast<size_t>(j) * c.dims + 32 * b) * 4), v[j][1] = load(tile + (static_cast<size_t>(j) * c.dims + 32 * b + 16) * 4);
+        for (int h = 0; h < c.heads; h++) {
+            if (step[h] == 0) continue;
+            __m512i low[2], high[2];
+            low[0] = low[1] = high[0] = high[1] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; j++) {
+                const __m512i l = spread32(weights[h].low + 4 * j), u = spread32(weights[h].high + 4 * j);
+                for (int half = 0; half < 2; half++) low[half] = _mm512_dpbusd_epi32(low[half], l, v[j][half]), high[half] = _mm512_dpbusd_epi32(high[half], u, v[j][half]);
+            }
+            for (int half = 0; half < 2; half++) {
+                float* o = parts[h].o + 32 * b + 16 * half;
+                const __m512 sum = _mm512_cvtepi32_ps(_mm512_add_epi32(low[half], _mm512_slli_epi32(high[half], 8)));
+                _mm512_store_ps(o, _mm512_fmadd_ps(_mm512_set1_ps(step[h]), sum, _mm512_load_ps(o)));
             }
         }
     }
