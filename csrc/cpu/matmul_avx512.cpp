@@ -96,40 +96,56 @@ template <bool kMinimum> void from_file(const Job& job) {
     }
 }
 
-// F32, F16, BF16: the unrounded rows by lane_sum, kPart rows for one reading of a weight.
+// F32, F16, BF16: the unrounded rows by lane_sum, four rows and two outputs at a time.
 template <Type T> LUCE_FN __m512 float16(const uint8_t* row, int i) {
     if constexpr (T == Type::F32) return _mm512_loadu_ps(row + 4 * i);
     else if constexpr (T == Type::F16) return halves16(row + 2 * i);
     else return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + 2 * i))), 16));
 }
 
-template <Type T, int R> void float_rows(const uint8_t* w, const float* x, int columns, float* y, int stride) {
-    float total[R];
+// C outputs from w on times R rows from x on; y is the place of the first of both.
+template <Type T, int R, int C> void float_block(const uint8_t* w, const float* x, int columns, float* y, int stride) {
+    constexpr size_t kBytes = T == Type::F32 ? 4 : 2;
+    float total[R][C] = {};
     for (int s = 0; s < columns; s += ops::kSegment) {
-        __m512 a[R], b[R];
-        for (int r = 0; r < R; r++) a[r] = b[r] = _mm512_setzero_ps();
+        __m512 a[R][C], b[R][C];
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) a[r][c] = b[r][c] = _mm512_setzero_ps();
         for (int i = s; i < columns && i < s + ops::kSegment; i += 32) {
-            const __m512 w0 = float16<T>(w, i), w1 = float16<T>(w, i + 16);
+            __m512 w0[C], w1[C];
+            for (int c = 0; c < C; c++) {
+                const uint8_t* row = w + static_cast<size_t>(c) * columns * kBytes;
+                w0[c] = float16<T>(row, i), w1[c] = float16<T>(row, i + 16);
+                for (size_t p = 0; p < 32 * kBytes; p += 64) _mm_prefetch(reinterpret_cast<const char*>(row) + i * kBytes + p + 8192, _MM_HINT_T1);
+            }
             for (int r = 0; r < R; r++) {
                 const float* at = x + static_cast<size_t>(r) * columns + i;
-                a[r] = _mm512_fmadd_ps(w0, _mm512_loadu_ps(at), a[r]), b[r] = _mm512_fmadd_ps(w1, _mm512_loadu_ps(at + 16), b[r]);
+                const __m512 x0 = _mm512_loadu_ps(at), x1 = _mm512_loadu_ps(at + 16);
+                for (int c = 0; c < C; c++) a[r][c] = _mm512_fmadd_ps(w0[c], x0, a[r][c]), b[r][c] = _mm512_fmadd_ps(w1[c], x1, b[r][c]);
             }
         }
-        for (int r = 0; r < R; r++) total[r] = s ? total[r] + tree32(a[r], b[r]) : tree32(a[r], b[r]);
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) total[r][c] = s ? total[r][c] + tree32(a[r][c], b[r][c]) : tree32(a[r][c], b[r][c]);
     }
-    for (int r = 0; r < R; r++) y[static_cast<size_t>(r) * stride] = total[r];
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < C; c++) y[static_cast<size_t>(r) * stride + c] = total[r][c];
+}
+
+template <Type T, int C> void float_outputs(const Job& job, int n) {
+    const size_t columns = static_cast<size_t>(job.w.columns);
+    const uint8_t* w = job.w.data + static_cast<size_t>(n) * columns * (T == Type::F32 ? 4 : 2);
+    for (int r = 0; r < job.rows;) {
+        const float* x = job.acts.x + static_cast<size_t>(r) * columns;
+        float* y = job.y + static_cast<size_t>(r) * job.stride + n - job.first;
+        if (job.rows - r >= 4) float_block<T, 4, C>(w, x, job.w.columns, y, job.stride), r += 4;
+        else float_block<T, 1, C>(w, x, job.w.columns, y, job.stride), r++;
+    }
 }
 
 template <Type T> void floats(const Job& job) {
-    constexpr int kPart = 4;
-    const size_t columns = static_cast<size_t>(job.w.columns);
-    for (int n = job.first; n < job.last; n++) {
-        const uint8_t* w = job.w.data + static_cast<size_t>(n) * columns * (T == Type::F32 ? 4 : 2);
-        float* y = job.y + n - job.first;
-        int r = 0;
-        for (; r + kPart <= job.rows; r += kPart) float_rows<T, kPart>(w, job.acts.x + r * columns, job.w.columns, y + static_cast<size_t>(r) * job.stride, job.stride);
-        for (; r < job.rows; r++) float_rows<T, 1>(w, job.acts.x + r * columns, job.w.columns, y + static_cast<size_t>(r) * job.stride, job.stride);
-    }
+    int n = job.first;
+    for (; n + 2 <= job.last; n += 2) float_outputs<T, 2>(job, n);
+    if (n < job.last) float_outputs<T, 1>(job, n);
 }
 
 }  // namespace
