@@ -119,7 +119,7 @@ template <Type T, int R> void float_rows(const uint8_t* w, const float* x, int c
                 for (int r = 0; r < R; r++) a[r][l] = _mm256_fmadd_ps(v, _mm256_loadu_ps(x + static_cast<size_t>(r) * columns + i + 8 * l), a[r][l]);
             }
         for (int r = 0; r < R; r++) {
-            const float sum = tree32(a[r][0], a[r][1], a[r][2], a[r][3]);
+            const float sum = Lanes::tree32(a[r]);
             total[r] = s ? total[r] + sum : sum;
         }
     }

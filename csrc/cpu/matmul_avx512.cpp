@@ -1,5 +1,4 @@
 // ops/matmul.h in AVX-512 with VNNI: lanes are outputs of a tile (cpu/tiles.h); F32, F16 and BF16: lanes are columns, from the file's layout.
-#include "cpu/lanes_avx512.h"
 #include "cpu/simd.h"
 #include "cpu/stream_avx512.h"
 #include "cpu/strip_avx512.h"
@@ -108,9 +107,9 @@ template <Type T, int R, int C> void float_block(const uint8_t* w, const float* 
     constexpr size_t kBytes = T == Type::F32 ? 4 : 2;
     float total[R][C] = {};
     for (int s = 0; s < columns; s += ops::kSegment) {
-        __m512 a[R][C], b[R][C];
+        __m512 lane[R][C][2];
         for (int r = 0; r < R; r++)
-            for (int c = 0; c < C; c++) a[r][c] = b[r][c] = _mm512_setzero_ps();
+            for (int c = 0; c < C; c++) lane[r][c][0] = lane[r][c][1] = _mm512_setzero_ps();
         for (int i = s; i < columns && i < s + ops::kSegment; i += 32) {
             __m512 w0[C], w1[C];
             for (int c = 0; c < C; c++) {
@@ -121,11 +120,11 @@ template <Type T, int R, int C> void float_block(const uint8_t* w, const float* 
             for (int r = 0; r < R; r++) {
                 const float* at = x + static_cast<size_t>(r) * columns + i;
                 const __m512 x0 = _mm512_loadu_ps(at), x1 = _mm512_loadu_ps(at + 16);
-                for (int c = 0; c < C; c++) a[r][c] = _mm512_fmadd_ps(w0[c], x0, a[r][c]), b[r][c] = _mm512_fmadd_ps(w1[c], x1, b[r][c]);
+                for (int c = 0; c < C; c++) lane[r][c][0] = _mm512_fmadd_ps(w0[c], x0, lane[r][c][0]), lane[r][c][1] = _mm512_fmadd_ps(w1[c], x1, lane[r][c][1]);
             }
         }
         for (int r = 0; r < R; r++)
-            for (int c = 0; c < C; c++) total[r][c] = s ? total[r][c] + tree32(a[r][c], b[r][c]) : tree32(a[r][c], b[r][c]);
+            for (int c = 0; c < C; c++) total[r][c] = s ? total[r][c] + Lanes::tree32(lane[r][c]) : Lanes::tree32(lane[r][c]);
     }
     for (int r = 0; r < R; r++)
         for (int c = 0; c < C; c++) y[static_cast<size_t>(r) * stride + c] = total[r][c];

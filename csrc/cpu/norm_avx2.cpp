@@ -1,13 +1,11 @@
 // ops/norm.h in AVX2: lanes are columns.
 #include "cpu/lanes_avx2.h"
+#include "cpu/rows_simd.h"
 #include "cpu/simd.h"
 
 namespace lucebox::cpu::ymm {
 
-void norm_row(const float* x, const float* w, int n, float eps, float* y) {
-    const __m256 r = _mm256_set1_ps(1.0f / sqrt(sum_squares(x, n) / static_cast<float>(n) + eps));
-    for (int i = 0; i < n; i += 8) _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), r), _mm256_loadu_ps(w + i)));
-}
+void norm_row(const float* x, const float* w, int n, float eps, float* y) { norm<Lanes>(x, w, n, eps, y); }
 
 void quantize_row(const float* x, int n, int8_t* q, float* d, int32_t* sum) {
     const __m256i size = _mm256_set1_epi32(0x7fffffff), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);

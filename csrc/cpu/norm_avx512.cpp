@@ -1,13 +1,11 @@
 // ops/norm.h in AVX-512: lanes are columns.
 #include "cpu/lanes_avx512.h"
+#include "cpu/rows_simd.h"
 #include "cpu/simd.h"
 
 namespace lucebox::cpu::zmm {
 
-void norm_row(const float* x, const float* w, int n, float eps, float* y) {
-    const __m512 r = _mm512_set1_ps(1.0f / sqrt(sum_squares(x, n) / static_cast<float>(n) + eps));
-    for (int i = 0; i < n; i += 16) _mm512_storeu_ps(y + i, _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(x + i), r), _mm512_loadu_ps(w + i)));
-}
+void norm_row(const float* x, const float* w, int n, float eps, float* y) { norm<Lanes>(x, w, n, eps, y); }
 
 void quantize_row(const float* x, int n, int8_t* q, float* d, int32_t* sum) {
     const __m512i size = _mm512_set1_epi32(0x7fffffff);

@@ -1,21 +1,13 @@
 // Decoding a tile's 32 columns to eight vectors of unsigned bytes, [16 outputs][4 columns] each (cpu/tiles.h).
 #pragma once
 #include "cpu/grids.h"
+#include "cpu/lanes_avx512.h"
 #include "cpu/tiles.h"
-#include "ops/math.h"
-#include <immintrin.h>
 
 namespace lucebox::cpu::zmm {
 
 using gguf::Type;
 
-LUCE_FN __m512i load(const void* p) { return _mm512_loadu_si512(p); }
-LUCE_FN __m512i spread32(const void* p) {
-    int v;
-    memcpy(&v, p, sizeof v);
-    return _mm512_set1_epi32(v);
-}
-LUCE_FN __m512 halves16(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 LUCE_FN __m512i signed16(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 LUCE_FN __m512i unsigned16(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 
