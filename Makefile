@@ -23,7 +23,7 @@ else
 	$(PIP) '.[test]'
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not oracle'
 	@echo 'Not run (make test ORACLE=1 runs them, with torch, transformers and xllamacpp):'
-	@$(BIN)/python -m pytest --collect-only -m oracle | grep '::'
+	@$(BIN)/python -m pytest --collect-only -m oracle | grep '::' | sed 's/\[.*//' | sort | uniq -c
 endif
 
 $(VENV): | tools
