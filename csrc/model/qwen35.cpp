@@ -11,9 +11,14 @@ class Qwen35::Loader {
 public:
     Loader(ops::Backend& backend, ops::Memory& memory, const Progress& progress) : backend_(backend), memory_(memory), progress_(progress) {}
 
-    void matrix(const gguf::Tensor* tensor, Weight& weight) { matrices_.push_back({tensor, &weight}); }
+    void matrix(const gguf::Tensor* tensor, Weight& weight) {
+        for (const auto& [known, place] : matrices_)
+            if (known == tensor) return shared_.push_back({place, &weight});  // a head that is tied to the embedding
+        matrices_.push_back({tensor, &weight});
+    }
     void vector(const gguf::Tensor* tensor, const float*& pointer) { vectors_.push_back({tensor, &pointer}); }
-    void mapped(const gguf::Tensor* tensor, Weight& weight) {
+    void table(const gguf::Tensor* tensor, Weight& weight) {
+        if (!backend_.reads_mapped()) return matrix(tensor, weight);
         weight = {tensor->type, static_cast<int>(tensor->rows()), static_cast<int>(tensor->columns()), tensor->data, nullptr};
         mapped_ += tensor->bytes;
     }
@@ -41,6 +46,7 @@ public:
             at += bytes, done += tensor->bytes;
             if (progress_) progress_(static_cast<double>(done) / static_cast<double>(all));
         }
+        for (const auto& [from, to] : shared_) *to = *from;
     }
 
 private:
@@ -52,6 +58,7 @@ private:
     const Progress& progress_;
     uint64_t mapped_ = 0;
     std::vector<std::pair<const gguf::Tensor*, Weight*>> matrices_;
+    std::vector<std::pair<const Weight*, Weight*>> shared_;
     std::vector<std::pair<const gguf::Tensor*, const float**>> vectors_;
 };
 
@@ -59,7 +66,7 @@ Qwen35::Qwen35(const gguf::File& file, const Config& config, const Shape& shape,
     : config_(config), shape_(shape), backend_(backend), layers_(static_cast<size_t>(config.layers)) {
     const Tensors tensors = find_tensors(file, config);
     Loader loader(backend, memory, progress);
-    loader.mapped(tensors.token_embd, token_embd_);
+    loader.table(tensors.token_embd, token_embd_);
     for (int il = 0; il < config.layers; il++) {
         const LayerTensors& t = tensors.layer[static_cast<size_t>(il)];
         Layer& l = layers_[static_cast<size_t>(il)];
@@ -133,7 +140,13 @@ void Qwen35::take_buffers(ops::Memory& memory) {
     in_[3] = memory.take<float>("projections, fourth", rows * static_cast<uint64_t>(c.value_heads));
     logits_ = memory.take<float>("logits", std::min<uint64_t>(rows, kHeadRows) * static_cast<uint64_t>(c.vocab));
     best_ = memory.take<int32_t>("argmax", kHeadRows);
-    const ops::Limits limits{.max_rows = shape_.max_rows, .slots = shape_.slots, .key_heads = c.key_heads, .value_heads = c.value_heads};
+    const ops::Limits limits{.max_rows = shape_.max_rows,
+                             .slots = shape_.slots,
+                             .key_heads = c.key_heads,
+                             .value_heads = c.value_heads,
+                             .heads = c.heads,
+                             .head_dim = c.head_dim,
+                             .rope_dims = c.rope_dims};
     void* scratch = memory.take("backend's scratch", backend_.scratch_bytes(limits));
     if (!memory.dry()) backend_.use_scratch(limits, scratch);
 }

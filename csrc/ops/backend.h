@@ -17,6 +17,7 @@ namespace lucebox::ops {
 struct Limits {
     int max_rows, slots;
     int key_heads, value_heads;
+    int heads = 0, head_dim = 0, rope_dims = 0;  // of the attention
 };
 
 class Backend {
@@ -28,6 +29,8 @@ public:
     virtual uint64_t free_bytes() const = 0;
     // Zeroed memory that lives as long as the backend. Throws Error(kOutOfMemory).
     virtual void* allocate(uint64_t bytes) = 0;
+    // Whether embed reads its table where the file is mapped; without, the table is prepared like any other weight.
+    virtual bool reads_mapped() const { return true; }
     // Bytes that a weight takes beside the file's own; 0 = it is used where it is mapped.
     virtual uint64_t packed_bytes(gguf::Type type, uint64_t rows, uint64_t columns) const = 0;
     // Fills packed (packed_bytes of it) from the mapped tensor.

@@ -1,0 +1,40 @@
+// Picks the chip. Every file of arch/ offers the same names; docs/kernels.md lists them.
+#pragma once
+#if defined(LUCE_EMULATED_CHIP)
+#include "hip/arch/emulated.h"
+#elif defined(__CUDACC__)
+#include "hip/arch/nvidia.h"
+#elif defined(__gfx1200__) || defined(__gfx1201__) || defined(__gfx12_generic__)
+#include "hip/arch/gfx12.h"
+#elif defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || defined(__gfx1150__) || defined(__gfx1151__)
+#include "hip/arch/gfx11.h"
+#elif defined(__gfx906__)
+#include "hip/arch/gfx9.h"
+#else
+#error "no arch file for this chip: see docs/kernels.md"
+#endif
+
+namespace lucebox::hip {
+namespace {
+
+LUCE_DEVICE float shfl_xor(float v, int mask) { return ops::from_bits(shfl_xor(ops::to_bits(v), mask)); }
+
+// The exchange tree 16, 8, 4, 2, 1; every lane gets the sum.
+LUCE_DEVICE float wave_sum(float v) {
+    v = v + shfl_xor(v, 16);
+    v = v + shfl_xor(v, 8);
+    v = v + shfl_xor(v, 4);
+    v = v + shfl_xor(v, 2);
+    return v + shfl_xor(v, 1);
+}
+LUCE_DEVICE uint32_t wave_max(uint32_t v) {
+    LUCE_UNROLL
+    for (int d = 16; d; d /= 2) {
+        const uint32_t o = shfl_xor(v, d);
+        v = o > v ? o : v;
+    }
+    return v;
+}
+
+}  // namespace
+}  // namespace lucebox::hip

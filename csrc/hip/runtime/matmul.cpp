@@ -1,0 +1,37 @@
+#include "error.h"
+#include "hip/runtime/backend.h"
+#include "hip/runtime/plan.h"
+
+namespace lucebox::hip {
+
+namespace {
+constexpr int kFloatOutputs = 8, kFloatRows = 4;  // of a workgroup
+}
+
+// Weights of one type are one launch.
+void HipBackend::matmul(const ops::Matmul& op) {
+    if (op.rows == 0) return;
+    bool done[4] = {};
+    for (int i = 0; i < op.weights; i++) {
+        const gguf::Type type = op.weight[i].type;
+        if (done[i]) continue;
+        const bool floats = gguf::is_float(type);
+        const MatmulPlan plan = plan_matmul(device_->arch(), op.rows, op.acts.columns);
+        MatmulArgs args{rows_of(op.acts), op.rows, 0, plan.waves, op.residual, {}};
+        int blocks = 0;
+        for (int j = i; j < op.weights; j++) {
+            const ops::Weight& w = op.weight[j];
+            if (w.type != type) continue;
+            LUCE_CHECK(w.packed && w.columns == op.acts.columns, kRequest, "a weight of ", w.columns, " columns times rows of ", op.acts.columns,
+                       w.packed ? "" : "; and it was not prepared");
+            done[j] = true;
+            args.part[args.parts++] = {w.packed, op.y[j], w.rows, blocks};
+            blocks += ceil_div(w.rows, floats ? kFloatOutputs : plan.outputs);
+        }
+        const std::string kernel = join("luce_matmul_", std::string(gguf::type_info(type).name));
+        if (floats) launch(kernel, grid(blocks, ceil_div(op.rows, kFloatRows)), 256, args);
+        else launch(join(kernel, "_r", plan.rows), grid(blocks, plan.row_groups), 32 * plan.waves, args, plan.shared_bytes);
+    }
+}
+
+}  // namespace lucebox::hip

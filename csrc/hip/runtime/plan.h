@@ -1,0 +1,51 @@
+// How ops are cut for a device: shape in, launch out. Pure functions.
+#pragma once
+#include "hip/params.h"
+#include "hip/runtime/device.h"
+#include <algorithm>
+#include <cstdint>
+
+namespace lucebox::hip {
+
+inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+// Graphs are captured for these numbers of rows.
+inline int row_bucket(int rows) {
+    int bucket = 1;
+    while (bucket < rows) bucket *= 2;
+    return bucket;
+}
+
+struct MatmulPlan {
+    int rows;        // a workgroup's, the kernel's suffix _r<rows>
+    int outputs;     // a workgroup's
+    int row_groups;  // grid y
+    int waves;
+    uint32_t shared_bytes;
+};
+inline MatmulPlan plan_matmul(Arch arch, int rows, int columns) {
+    MatmulPlan p{};
+    p.rows = rows <= 4 ? row_bucket(rows) : std::min(64, std::max(8, row_bucket(rows)));
+    if (arch == Arch::kGfx9 && rows <= 8) p.rows = std::min(p.rows, 4);  // no matrix unit: dot4 reads weights twice rather than shuffle
+    const bool dot = p.rows <= 4;
+    p.outputs = dot ? 32 : 16;
+    p.row_groups = ceil_div(rows, p.rows);
+    const int segments = ceil_div(columns, ops::kSegment), rounds = ceil_div(segments, 8);
+    p.waves = ceil_div(segments, rounds);  // 5 for 5,120 columns, 6 for 6,144 and 17,408: the waves divide the segments
+    const int tiles = ceil_div(p.rows, 16) * 16;
+    p.shared_bytes = static_cast<uint32_t>(dot ? p.waves * p.rows * 32 * 44 + p.rows * 32 * 4 : (p.waves * tiles * 17 + p.rows * 16) * 4);
+    return p;
+}
+
+// Keys of a part, and parts. Partial results are bounded by kRowParts rows times parts.
+inline constexpr int kRowParts = 512, kAllKeys = 1 << 30;
+struct AttentionPlan {
+    int part_keys, parts;
+};
+inline AttentionPlan plan_attention(int rows, int context) {
+    for (int keys : {256, 4096})
+        if (rows * ceil_div(context, keys) <= kRowParts) return {keys, ceil_div(context, keys)};
+    return {kAllKeys, 1};
+}
+
+}  // namespace lucebox::hip
