@@ -9,6 +9,7 @@ void init_gguf(pybind11::module_& m);
 void init_quants(pybind11::module_& m);
 void init_model(pybind11::module_& m);
 void init_engine(pybind11::module_& m);
+void init_devices(pybind11::module_& m);
 void init_sample(pybind11::module_& m);
 void init_testing(pybind11::module_& m);  // submodule `testing`
 

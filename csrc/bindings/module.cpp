@@ -15,6 +15,7 @@ PYBIND11_MODULE(_core, m) {
     init_quants(m);
     init_model(m);
     init_engine(m);
+    init_devices(m);
     init_sample(m);
     init_testing(m);
 }

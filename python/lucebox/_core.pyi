@@ -163,3 +163,6 @@ class SamplingParams:
 
 def sample(logits: npt.NDArray[np.float32], params: SamplingParams, position: int, choice: int = 0) -> int:
     """One token id by docs/numerics.md, "Sampling": a pure function of its arguments."""
+
+def gpu_probes() -> list[dict[str, Any]]:
+    """For "hip" and "cuda": vendor, library ("" if none was found), devices (names), problem ("" if all is well)."""

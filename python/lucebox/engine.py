@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lucebox import _core, sampling, settings
+from lucebox import _core, devices, sampling
 from lucebox.chat import Chat
-from lucebox.errors import ContextFullError, DeviceError, RequestError
+from lucebox.errors import ContextFullError, RequestError
 from lucebox.generation import Generation
 from lucebox.sampling import RequestOptions
 from lucebox.streams import ReasoningSplitter
@@ -49,18 +48,20 @@ def load(
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
     variant: str = "auto",
+    launch: str = "auto",
 ) -> Engine:
     """Load a GGUF file, or the bundled model under its name "nano".
 
-    device: "auto" or "cpu". max_ctx: tokens that prompt and reply may take together; the file's context_length, but at
-    most 8192, when not given. kv: "q8_0", "f16" or "f32". threads: None = LUCEBOX_THREADS or one a physical core.
-    progress: called with 0 to 1. variant: "auto" or one of `lucebox doctor`'s list.
+    device: "auto" (a GPU that this build has kernels for, else the CPU), "cpu", "hip:0", "cuda:0" or "emulated".
+    max_ctx: tokens that prompt and reply may take together; the file's context_length, but at most 8192, when not given.
+    kv: "q8_0", "f16" or "f32". threads: None = LUCEBOX_THREADS or one a physical core.
+    progress: called with 0 to 1. variant: "auto" or one of `lucebox doctor`'s list; of the CPU's kernels, or the emulator's chip.
+    launch: of a GPU's steps: "auto", "graph", "split" or "direct".
     Raises GGUFError, UnsupportedModelError, OutOfMemoryError, DeviceError, RequestError.
     """
-    _check_device(device)
+    options = devices.options(device, variant=variant, launch=launch, threads=threads)
     if kv not in KV_TYPES:
         raise RequestError(f"kv: {kv!r}; known are {', '.join(KV_TYPES)}")
-    environment = settings.read()
     file = _core.GGUFFile(model_path(path))
     info = _core.ModelInfo(file)
     tokenizer = Tokenizer(file.metadata, file=file.path)
@@ -68,19 +69,10 @@ def load(
         file,
         max_ctx=default_max_ctx(info.context_length) if max_ctx is None else max_ctx,
         kv=kv,
-        variant=environment.variant if variant == "auto" else variant,
-        threads=environment.threads if threads is None else threads,
         progress=progress,
+        **options,
     )
     return Engine(core, file, tokenizer)
-
-
-def _check_device(device: str) -> None:
-    if device in ("auto", "cpu"):
-        return
-    if re.fullmatch(r"(hip|cuda)(:\d+)?|emulated", device):
-        raise DeviceError(f"device {device!r}: this build has the CPU backend only; use 'auto' or 'cpu'")
-    raise RequestError(f"device: {device!r}; known are auto, cpu, hip:N, cuda:N, emulated")
 
 
 class Engine:
@@ -94,7 +86,8 @@ class Engine:
         self.chat = Chat(file.metadata, tokenizer)
         self.max_ctx = core.max_ctx
         self.kv = core.kv
-        self.device = "cpu"
+        self.device = core.device
+        self.launch = core.launch
         self.variant = core.variant
         self.threads = core.threads
         self._core: _core.Engine | None = core

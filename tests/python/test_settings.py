@@ -31,7 +31,8 @@ def test_a_wrong_value_is_an_error(threads: str) -> None:
 
 
 def test_every_variable_is_documented_and_read_in_settings_only() -> None:
-    used = set(re.findall(r"LUCEBOX_[A-Z_]+", (ROOT / "python/lucebox/settings.py").read_text()))
+    readers = ("python/lucebox/settings.py", "csrc/hip/runtime/driver.cpp")
+    used = set(re.findall(r"LUCEBOX_[A-Z_]+", "".join((ROOT / reader).read_text() for reader in readers)))
     documented = set(re.findall(r"`(LUCEBOX_[A-Z_]+)`", (ROOT / "docs/env.md").read_text()))
     assert used == documented
     assert len(used) <= 8

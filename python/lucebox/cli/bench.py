@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lucebox import _core, census, machine, settings
+from lucebox import _core, census, devices, machine, settings
 from lucebox.cli import common
 from lucebox.engine import model_path
 from lucebox.errors import RequestError
@@ -36,6 +36,8 @@ def bench(
     threads: common.ThreadsOption = None,
     kv: common.KvOption = "q8_0",
     variant: common.VariantOption = "auto",
+    device: common.DeviceOption = "auto",
+    launch: common.LaunchOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
     """Time prefill and decode: a discarded warm-up, then medians with their spread. One bench runs at a time."""
@@ -47,8 +49,7 @@ def bench(
             file,
             max_ctx=n_prompt + n_gen,
             kv=kv,
-            variant=environment.variant if variant == "auto" else variant,
-            threads=environment.threads if threads is None else threads,
+            **devices.options(device, variant=variant, launch=launch, threads=threads),
         )
         runs = [_measure(engine, n_prompt, n_gen) for _ in range(repetitions + 1)][1:]
     report = _report(file, engine, runs, n_prompt, n_gen)
@@ -98,7 +99,9 @@ def _report(file: _core.GGUFFile, engine: _core.Engine, runs: list[Run], n_promp
         "file": Path(file.path).name,
         "bytes": file.nbytes,
         "cpu": machine.cpu_name(),
+        "device": engine.device,
         "variant": engine.variant,
+        "launch": engine.launch,
         "threads": engine.threads,
         "kv": engine.kv,
         "repetitions": len(runs),

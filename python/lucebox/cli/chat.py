@@ -40,9 +40,12 @@ def chat(
     kv: common.KvOption = "q8_0",
     variant: common.VariantOption = "auto",
     device: common.DeviceOption = "auto",
+    launch: common.LaunchOption = "auto",
 ) -> None:
     """Talk to the model; /help lists what can be typed. Sampling is what the file advises unless options differ."""
-    with common.load(model, max_ctx=max_ctx, kv=kv, threads=threads, variant=variant, device=device) as engine:
+    with common.load(
+        model, max_ctx=max_ctx, kv=kv, threads=threads, variant=variant, device=device, launch=launch
+    ) as engine:
         options = engine.sampling_defaults(thinking=thinking is not False)
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         options.update({name: value for name, value in given.items() if value is not None})

@@ -45,7 +45,18 @@ VariantOption = Annotated[
     str,
     typer.Option("--variant", help="CPU kernels: auto, or one that `lucebox doctor` lists. All give the same bits."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto or cpu.")]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device", help="auto (a GPU that this build has kernels for, else the CPU), cpu, hip:N, cuda:N or emulated."
+    ),
+]
+LaunchOption = Annotated[
+    str,
+    typer.Option(
+        "--launch", help="How a GPU's steps are launched: auto, graph, split or direct. All give the same bits."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Output for programs.")]
 MaxTokensOption = Annotated[
     int,
@@ -125,6 +136,7 @@ def load(
     threads: int | None = None,
     variant: str = "auto",
     device: str = "auto",
+    launch: str = "auto",
 ) -> Engine:
     """Loads with a progress bar where standard error is a terminal."""
     import lucebox
@@ -137,6 +149,7 @@ def load(
             threads=threads,
             variant=variant,
             device=device,
+            launch=launch,
             progress=progress,
         )
 

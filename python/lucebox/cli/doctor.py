@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
 from typing import Any
 
-from lucebox import _core, machine, settings
+from lucebox import _core, devices, machine, settings
 from lucebox.cli import common
 
 VARIANTS = {
@@ -16,7 +15,10 @@ VARIANTS = {
 }
 """CPU kernels, the slowest first, and the features they need."""
 
-DEVICES = {"AMD GPU": "/dev/kfd", "NVIDIA GPU": "/dev/nvidiactl"}
+COMPILERS = {
+    "hip": "clang 19 or newer (apt install clang-19 lld-19), then pip install --force-reinstall .",
+    "cuda": "nvcc 12.8 or newer, then pip install . -C cmake.define.LUCEBOX_CUDA_ARCHITECTURES=90 for an H100 or H200",
+}
 
 
 @common.guarded
@@ -59,6 +61,7 @@ def examine() -> dict[str, Any]:
     usable = _core.variants()
     environment = settings.read()
     used = usable[-1] if environment.variant == "auto" else environment.variant
+    probes = devices.probes()
     return {
         "lucebox": lucebox.__version__,
         "python": platform.python_version(),
@@ -68,8 +71,9 @@ def examine() -> dict[str, Any]:
         "available_memory": machine.available_memory(),
         "features": features,
         "variants": {name: _state(name, usable, used, features) for name in VARIANTS},
-        "backends": {"cpu": "used", **dict.fromkeys(("hip", "cuda", "emulated"), "not in this build")},
-        "advice": _advice(features, usable, used),
+        "backends": _backends(probes),
+        "gpus": probes,
+        "advice": _advice(features, usable, used) + _gpu_advice(probes),
     }
 
 
@@ -102,7 +106,26 @@ def _advice(features: dict[str, bool], usable: list[str], used: str) -> list[str
     busy = machine.busy_cpus()
     if busy is not None and busy > 0.5:
         lines.append(f"other programs keep {busy:.1f} CPUs busy")
-    for device, path in DEVICES.items():
-        if Path(path).exists():
-            lines.append(f"there is an {device}, but this build has the CPU backend only")
     return lines
+
+
+def _backends(probes: list[dict[str, Any]]) -> dict[str, str]:
+    auto = devices.resolve("auto").partition(":")[0]
+    states = {"cpu": "used" if auto == "cpu" else "usable"}
+    for probe in probes:
+        found = ", ".join(probe["devices"])
+        kernels = ", ".join(probe["kernels"]) or "none in this build"
+        state = (
+            f"{found} by {probe['library']}; kernels: {kernels}" if found else f"{probe['problem']}; kernels: {kernels}"
+        )
+        states[probe["vendor"]] = ("used: " if probe["vendor"] == auto else "") + state
+    return {**states, "emulated": "usable, slow: the GPU kernels on the CPU, for tests"}
+
+
+def _gpu_advice(probes: list[dict[str, Any]]) -> list[str]:
+    """A card that this build has no kernels for."""
+    return [
+        f"{', '.join(probe['devices'])}: this build has no kernels for it; they need {COMPILERS[probe['vendor']]}"
+        for probe in probes
+        if probe["devices"] and not probe["kernels"]
+    ]

@@ -39,11 +39,14 @@ def generate(
     kv: common.KvOption = "q8_0",
     variant: common.VariantOption = "auto",
     device: common.DeviceOption = "auto",
+    launch: common.LaunchOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
     """Continue a text; tokens are printed as they come, a line with the speed follows on standard error."""
     text = common.read_prompt(prompt, file)
-    with common.load(model, max_ctx=max_ctx, kv=kv, threads=threads, variant=variant, device=device) as engine:
+    with common.load(
+        model, max_ctx=max_ctx, kv=kv, threads=threads, variant=variant, device=device, launch=launch
+    ) as engine:
         with engine.generate(
             text,
             max_tokens=common.token_limit(max_tokens),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lucebox import _core, settings
+from lucebox import _core, devices
 from lucebox.cli import common
 from lucebox.engine import default_max_ctx, model_path
 from lucebox.machine import available_memory
@@ -19,18 +19,18 @@ def plan(
     kv: common.KvOption = "q8_0",
     threads: common.ThreadsOption = None,
     variant: common.VariantOption = "auto",
+    device: common.DeviceOption = "auto",
     json: common.JsonOption = False,
 ) -> None:
     """List every buffer that the engine would take, before anything is allocated."""
     opened = _core.GGUFFile(model_path(file))
     ctx = default_max_ctx(_core.ModelInfo(opened).context_length) if max_ctx is None else max_ctx
-    environment = settings.read()
+    options = devices.options(device, variant=variant, threads=threads)
     entries = _core.plan(
         opened,
         max_ctx=ctx,
         kv=kv,
-        threads=environment.threads if threads is None else threads,
-        variant=environment.variant if variant == "auto" else variant,
+        **options,
     )
     totals = {kind: sum(entry.nbytes for entry in entries if entry.kind == kind) for kind in ("allocated", "mapped")}
     free = available_memory()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lucebox import _core, machine
+from lucebox import _core, devices, machine
 from lucebox.cli import common
 from lucebox.errors import RequestError
 
 if TYPE_CHECKING:
-    from lucebox.selftest.checks import Result
+    from lucebox.selftest.checks import Case, Result
 
 
 @common.guarded
@@ -23,6 +23,12 @@ def selftest(
     full: Annotated[bool, typer.Option("--full", help="All combinations: minutes in place of seconds.")] = False,
     variant: Annotated[
         str | None, typer.Option("--variant", help="Only these CPU kernels. Default: all usable.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", help="A GPU (hip:N, cuda:N) or emulated, in every launch mode, in place of the CPU's kernels."
+        ),
     ] = None,
     json: common.JsonOption = False,
 ) -> None:
@@ -35,8 +41,14 @@ def selftest(
     usable = _core.variants()
     if variant is not None and variant not in usable:
         raise RequestError(f"--variant {variant}: usable here are {', '.join(usable)}")
-    variants = usable if variant is None else [variant]
-    planned = checks.cases(full=full, variants=variants, threads=machine.cores())
+    target = "cpu" if device is None else devices.resolve(device)
+    if target == "cpu":
+        variants = usable if variant is None else [variant]
+        planned = checks.cases(full=full, variants=variants, threads=machine.cores())
+    elif variant is not None:
+        raise RequestError("--variant: names the CPU's kernels; leave it out with --device")
+    else:
+        planned = checks.device_cases(target, full=full)
     results = []
     with tempfile.TemporaryDirectory(prefix="lucebox-selftest-") as folder:
         for result in checks.run(planned, Path(folder)):
@@ -67,7 +79,7 @@ def _print(results: list[Result]) -> None:
     groups: dict[tuple[str, str, str, int], dict[str, Result]] = {}
     for result in results:
         case = result.case
-        groups.setdefault((case.model, case.kv, case.variant, case.threads), {})[case.cut] = result
+        groups.setdefault((case.model, case.kv, _kernels(case), case.threads), {})[case.cut] = result
     for (model, kv, kernels, threads), found in groups.items():
         cells = [("ok" if found[cut].wrong is None else "WRONG") if cut in found else "" for cut in checks.CUTS]
         rows = sum(result.rows for result in found.values())
@@ -77,5 +89,9 @@ def _print(results: list[Result]) -> None:
     for result in results:
         if result.wrong is not None:
             case = result.case
-            common.write(f"{case.model}, kv {case.kv}, {case.variant}, {case.threads} threads, cut {case.cut}: ")
+            common.write(f"{case.model}, kv {case.kv}, {_kernels(case)}, {case.threads} threads, cut {case.cut}: ")
             common.write(f"{result.wrong}\n")
+
+
+def _kernels(case: Case) -> str:
+    return case.variant if case.device == "cpu" else f"{case.device} {case.launch}"

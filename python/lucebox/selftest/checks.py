@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lucebox import _core
+from lucebox import _core, devices
 from lucebox.engine import BUNDLED, KV_TYPES
 from lucebox.selftest import tiny
 
@@ -26,6 +26,7 @@ MATRIX_TYPES = (
     "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_K q3_K q4_K q5_K q6_K iq1_s iq1_m iq2_xxs iq2_xs iq2_s iq3_xxs "
     "iq3_s iq4_nl iq4_xs mxfp4"
 )
+LAUNCH_MODES = ("graph", "split", "direct")
 CUTS = ("1", "7", "64", "all", "mixed")
 """Tokens a call: so many, all at once, or pieces of all prompts together as sequences of one batch."""
 
@@ -52,6 +53,8 @@ class Case:
     threads: int
     cut: str
     prompts: tuple[str, ...]
+    device: str = "cpu"
+    launch: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,24 @@ def cases(*, full: bool, variants: Sequence[str], threads: int) -> list[Case]:
     return [case for variant in variants for case in _few(variant, threads)]
 
 
+def device_cases(device: str, *, full: bool) -> list[Case]:
+    """Every launch mode of a GPU or of the emulator; the emulator, which is slow, on short prompts."""
+    emulated = device == "emulated"
+    planned = []
+    for launch in LAUNCH_MODES:
+        for model in TINY:
+            prompts = tuple(golden()[model]["ids"])[: 2 if emulated and not full else None]
+            for kv in KV_TYPES if launch == "graph" or full else ("q8_0",):
+                for cut in ("mixed",) if emulated and not full else ("1", "7", "all", "mixed"):
+                    planned.append(Case(model, kv, "auto", 0, cut, prompts, device, launch))
+        texts = tuple(golden()["nano"]["ids"])
+        if not emulated:
+            planned += [
+                Case("nano", kv, "auto", 0, cut, texts, device, launch) for kv in ("q8_0", "f32") for cut in CUTS
+            ]
+    return planned
+
+
 def _few(variant: str, threads: int) -> Iterator[Case]:
     """Every model and KV type; the portable kernels, which are slow, on short prompts."""
     slow = variant == "portable"
@@ -108,7 +129,7 @@ def run(planned: Sequence[Case], folder: Path) -> Iterator[Result]:
     """Results in the order of the cases; tiny models are written into the folder."""
     engine: tuple[tuple[Any, ...], _core.Engine] | None = None
     for case in planned:
-        key = (case.model, case.kv, case.variant, case.threads)
+        key = (case.model, case.kv, case.variant, case.threads, case.device, case.launch)
         if engine is None or engine[0] != key:
             engine = key, _engine(case, folder)
         started = time.perf_counter()
@@ -187,6 +208,5 @@ def _engine(case: Case, folder: Path) -> _core.Engine:
         max_ctx=max(map(len, recorded.values())),
         kv=case.kv,
         slots=min(len(recorded), 8),
-        variant=case.variant,
-        threads=case.threads,
+        **devices.options(case.device, variant=case.variant, launch=case.launch, threads=case.threads),
     )
