@@ -20,6 +20,8 @@ COLUMNS_256 = [256, 768, 1024, 1280, 2304]
 # Tokens a row sees: both sides of a tile, a page and a group of pages.
 CONTEXTS = [1, 31, 32, 33, 255, 257, 4097, 5000]
 KV_FORMS = ["q8_0", "f16", "f32"]
+# Chips that the emulator knows.
+CHIPS = ["gfx12", "gfx11", "gfx9", "nvidia"]
 
 
 def columns_of(name: str) -> list[int]:

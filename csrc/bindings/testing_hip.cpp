@@ -1,5 +1,6 @@
 // lucebox._core.testing.hip: single ops of the HIP backend on numpy arrays, on an emulated device. Arguments and results are those of testing.
 #include "bindings/testing_hip.h"
+#include "hip/emulator/faults.h"
 
 namespace lucebox::bindings {
 
@@ -70,6 +71,17 @@ py::array_t<float> embed(const FileWeight& weight, const std::vector<int32_t>& i
     return on.array<float>(h, {batch.rows, columns});
 }
 
+// A kernel with a planted fault (emulator/faults.h) on 256 words.
+py::array_t<int32_t> faulty(const std::string& kernel, const py::array_t<int32_t, py::array::c_style>& in, const std::string& order) {
+    DeviceArrays on("emulated", order);
+    auto& device = static_cast<hip::EmulatedDevice&>(on.backend.device());
+    for (const hip::emulator::KernelEntry& entry : hip::emulator::faulty_kernels()) device.add_kernel(entry);
+    if (in.size() != hip::emulator::kFaultThreads || !device.find(kernel)) throw py::value_error("256 words and a kernel of emulator/faults.cpp are wanted");
+    const hip::emulator::FaultArgs args{on.copy(in), on.empty<int32_t>(hip::emulator::kFaultThreads)};
+    device.launch(device.find(kernel), {}, hip::emulator::kFaultThreads, 0, &args, sizeof args);
+    return on.array<int32_t>(args.out, {hip::emulator::kFaultThreads});
+}
+
 }  // namespace
 
 void init_testing_hip(py::module_& testing) {
@@ -81,6 +93,7 @@ void init_testing_hip(py::module_& testing) {
     t.def("matmul", &matmul, py::arg("weights"), py::arg("x"), py::arg("residual") = std::vector<Floats>{}, device, order);
     t.def("argmax", &argmax, py::arg("logits"), device, order);
     t.def("embed", &embed, py::arg("weight"), py::arg("ids"), py::arg("columns"), device, order);
+    t.def("faulty", &faulty, py::arg("kernel"), py::arg("words"), order);
     init_testing_hip_sequence(t);
 }
 

@@ -25,6 +25,7 @@ struct Fibre {
     Party* waits;
     unsigned waits_generation;
     size_t shared_used;
+    unsigned barriers, exchanges;  // passed so far: the same for all of a workgroup, and of a wave, in the end
     unsigned parity;  // exchange buffers alternate, so that a fast lane does not overwrite what a slow one reads
 #if !defined(__x86_64__)
     ucontext_t context;
@@ -114,7 +115,7 @@ void entry() {
 
 void start_fibre(Group& g, int t) {
     Fibre& f = g.fibre[t];
-    f.done = false, f.waits = nullptr, f.parity = 0, f.shared_used = (g.launch->shared_bytes + 15) / 16 * 16;
+    f.done = false, f.waits = nullptr, f.parity = f.barriers = f.exchanges = 0, f.shared_used = (g.launch->shared_bytes + 15) / 16 * 16;
     uint8_t* base = g.stacks.get();
     base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
     uint8_t* top = base + kStackBytes * static_cast<size_t>(t + 1);
@@ -174,6 +175,13 @@ void run_group(Group& g, std::vector<int>& order) {
             return;
         }
     }
+    for (int t = 0; t < g.threads; t++) {
+        const Fibre &f = g.fibre[t], &first = g.fibre[0], &of_wave = g.fibre[t & ~31];
+        if (f.barriers != first.barriers || f.exchanges != of_wave.exchanges) {
+            g.fault = join("work-item ", t, " ends after ", f.barriers, " barriers and ", f.exchanges, " exchanges, others after ", first.barriers, " and ", of_wave.exchanges);
+            return;
+        }
+    }
 }
 
 // A place of my own in this exchange; all lanes have filled theirs when it returns.
@@ -183,7 +191,10 @@ struct Meeting {
     unsigned p = g.fibre[t].parity ^= 1;
     uint32_t* own() const { return g.words[p][t]; }
     const uint32_t* of(int lane) const { return g.words[p][base + (lane & 31)]; }
-    void all_arrive() const { meet(g.wave[t / 32]); }
+    void all_arrive() const {
+        g.fibre[t].exchanges++;
+        meet(g.wave[t / 32]);
+    }
 };
 
 int product(const uint32_t* w, const uint32_t* x, int bytes, bool w_signed) {
@@ -199,8 +210,14 @@ int product(const uint32_t* w, const uint32_t* x, int bytes, bool w_signed) {
 int current_thread() { return running->current; }
 int current_block(int axis) { return running->block[axis]; }
 uint8_t* dynamic_memory() { return running->shared; }
-void group_barrier() { meet(running->all); }
-void lane_barrier() { meet(running->wave[running->current / 32]); }
+void group_barrier() {
+    running->fibre[running->current].barriers++;
+    meet(running->all);
+}
+void lane_barrier() {
+    running->fibre[running->current].exchanges++;
+    meet(running->wave[running->current / 32]);
+}
 
 void* shared_memory(size_t bytes) {
     Fibre& f = running->fibre[running->current];

@@ -1,0 +1,108 @@
+"""Attention of the HIP kernels on the emulator: every cache form, both sides of tiles, segments and groups, equal to the portable variant's bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import CHIPS, CONTEXTS, KV_FORMS, assert_same
+from csrc.ops.test_attention import EPS, SHAPES, Call
+from lucebox._core import testing
+
+
+def on_device(call: Call, device="emulated:gfx12", order="forward"):
+    qg, k, pages = call.qg.copy(), call.k.copy(), call.cache.pages.copy()
+    y = testing.hip.attention(
+        call.rows, call.cache.form, EPS, call.dim, qg, k, call.v, call.q_norm, call.k_norm, call.cos, call.sin,
+        pages.reshape(len(pages), -1), call.cache.table, device=device, order=order,
+    )  # fmt: skip
+    return y, pages
+
+
+def check(call: Call, **options) -> None:
+    want, pages = call.run()
+    got, got_pages = on_device(call, **options)
+    assert_same(got, want)
+    assert (got_pages == pages).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", KV_FORMS)
+def test_shapes(form, shape):
+    heads, kv_heads, dim, rope_dims = shape
+    contexts = CONTEXTS if heads <= 3 else [n for n in CONTEXTS if n < 4000] + ([4097] if form == "q8_0" else [])
+    check(Call(form, contexts, heads=heads, kv_heads=kv_heads, dim=dim, rope_dims=rope_dims, seed=heads))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("form", KV_FORMS)
+def test_chips(form, chip):
+    check(Call(form, [1, 33, 300, 257], seed=1), device=f"emulated:{chip}")
+
+
+@pytest.mark.parametrize("order", ["backward", "shuffled"])
+@pytest.mark.parametrize("form", KV_FORMS)
+def test_orders(form, order):
+    check(Call(form, [31, 300], seed=2), order=order)
+
+
+@pytest.mark.parametrize("form", KV_FORMS)
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 30.0])
+def test_scales(form, scale):
+    check(Call(form, [5, 33, 300], scale=scale, seed=3))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16, 64, 128])
+@pytest.mark.parametrize("form", KV_FORMS)
+def test_rows_of_one_sequence(form, rows):
+    """Many rows make longer parts: a group of 4,096 keys, or all."""
+    first = 230
+    call = Call(form, [first + rows], heads=2, kv_heads=1, dim=32, rope_dims=16, seed=4)
+    rng = np.random.default_rng(5)
+    call.rows = [(0, first + i) for i in range(rows)]
+    call.qg, call.k, call.v = (
+        rng.normal(0, 1, (rows, *x.shape[1:])).astype(np.float32) for x in (call.qg, call.k, call.v)
+    )
+    call.cos, call.sin = np.repeat(call.cos, rows, 0), np.repeat(call.sin, rows, 0)
+    check(call)
+
+
+@pytest.mark.parametrize("form", KV_FORMS)
+@pytest.mark.parametrize("rows", [33, 128])
+def test_parts_of_a_group_and_of_all_keys(form, rows):
+    """33 rows at 4,400 keys take parts of 4,096; 128 rows of five sequences at 20,600 take all keys as one."""
+    n = 4400 if rows == 33 else 20600
+    call = Call(form, [n], heads=1, kv_heads=1, dim=32, rope_dims=2, seed=6)
+    rng = np.random.default_rng(7)
+    call.rows = [(0, i) for i in range(rows - 1)] + [(0, n - 1)]
+    call.qg, call.k, call.v = (
+        rng.normal(0, 1, (rows, *x.shape[1:])).astype(np.float32) for x in (call.qg, call.k, call.v)
+    )
+    call.cos, call.sin = np.repeat(call.cos, rows, 0), np.repeat(call.sin, rows, 0)
+    check(call)
+
+
+@pytest.mark.parametrize("form", KV_FORMS)
+@pytest.mark.parametrize("part", ["k", "v", "q", "gate"])
+def test_rows_that_are_not_numbers(form, part):
+    call = Call(form, [40, 300], seed=6)
+    if part == "q":
+        call.qg[0, 1, 0, 5] = np.nan
+    elif part == "gate":
+        call.qg[0, 1, 1, 5] = np.nan
+    else:
+        getattr(call, part)[0, 1, 5] = np.inf if part == "v" else np.nan
+    check(call)
+
+
+@pytest.mark.parametrize("form", KV_FORMS)
+def test_absent_keys_take_no_part(form):
+    """What a page holds behind a row's position, NaN scales too, changes nothing."""
+    call = Call(form, [37], seed=7)
+    want, _ = on_device(call)
+    tile = call.cache.pages[call.cache.table[0, 0], :, 1]  # tokens 32 .. 63
+    for p in range(2):
+        values, scales = call.cache.views(tile[:, p], p == 0)
+        values[:, 5:] = 100 if form == "q8_0" else np.nan
+        if scales is not None:
+            scales[:, 5:] = np.nan
+    assert_same(on_device(call)[0], want)
