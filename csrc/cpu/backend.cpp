@@ -13,9 +13,9 @@ uint64_t conv_bytes(const ops::Limits& l) { return aligned(delta_rows(l) * stati
 uint64_t gate_bytes(const ops::Limits& l) { return aligned(delta_rows(l) * 2 * static_cast<uint64_t>(l.value_heads) * 4); }
 std::optional<uint64_t> read_number(const std::string& path) {
     std::ifstream in(path);
-    uint64_t value;
-    if (in >> value) return value;
-    return std::nullopt;
+    std::string line;
+    if (!std::getline(in, line) || line.empty() || line[0] < '0' || line[0] > '9') return std::nullopt;
+    return std::stoull(line);
 }
 
 }  // namespace
@@ -24,8 +24,9 @@ std::optional<uint64_t> read_number(const std::string& path) {
 uint64_t CpuBackend::free_bytes() const {
     uint64_t available = UINT64_MAX;
     std::ifstream meminfo("/proc/meminfo");
-    for (std::string key, rest; meminfo >> key && std::getline(meminfo, rest);)
-        if (key == "MemAvailable:") available = std::stoull(rest) * 1024;
+    const std::string key = "MemAvailable:";
+    for (std::string line; std::getline(meminfo, line);)
+        if (line.rfind(key, 0) == 0) available = std::stoull(line.substr(key.size())) * 1024;
     // A container's own limit; absent or "max" without one.
     const auto limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
     if (limit && used) available = std::min(available, *limit > *used ? *limit - *used : 0);

@@ -35,17 +35,20 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::take_tasks(int thread) {
-    for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) call_(self_, i, thread);
+    for (int i; (i = left_.fetch_sub(1, std::memory_order_acquire) - 1) >= 0;) {
+        call_(self_, i, thread);
+        done_.fetch_add(1, std::memory_order_release);
+    }
 }
 
 void ThreadPool::run_all(int tasks, Call call, const void* self) {
-    tasks_ = tasks, call_ = call, self_ = self;
-    next_.store(0, std::memory_order_relaxed);
-    busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+    call_ = call, self_ = self;
+    done_.store(0, std::memory_order_relaxed);
+    left_.store(tasks, std::memory_order_release);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
     take_tasks(0);
-    for (int spins = 0; busy_.load(std::memory_order_acquire); spins++)
+    for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; spins++)
         if (spins < kSpins) relax();
         else std::this_thread::yield();
 }
@@ -58,10 +61,9 @@ void ThreadPool::work(int thread) {
             if (++spins < kSpins) relax();
             else generation_.wait(seen, std::memory_order_acquire);
         }
-        seen++;
+        seen = generation_.load(std::memory_order_acquire);
         if (stop_) return;
         take_tasks(thread);
-        busy_.fetch_sub(1, std::memory_order_release);
     }
 }
 

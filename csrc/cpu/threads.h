@@ -31,9 +31,8 @@ private:
 
     std::vector<std::thread> workers_;
     std::atomic<uint32_t> generation_{0};
-    std::atomic<int> next_{0}, busy_{0};
+    std::atomic<int> left_{0}, done_{0};
     std::atomic<bool> stop_{false};
-    int tasks_ = 0;
     Call call_ = nullptr;
     const void* self_ = nullptr;
 };

@@ -1,6 +1,6 @@
 #include "engine/plan.h"
 #include "cpu/threads.h"
-#include <sstream>
+#include <cstdio>
 
 namespace lucebox::engine {
 
@@ -14,10 +14,9 @@ ops::KvForm kv_form(const std::string& name) {
 }
 
 std::string mib(uint64_t bytes) {
-    std::ostringstream out;
-    out.precision(1);
-    out << std::fixed << static_cast<double>(bytes) / (1 << 20) << " MiB";
-    return out.str();
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+    return text;
 }
 
 }  // namespace
