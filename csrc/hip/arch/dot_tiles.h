@@ -2,6 +2,7 @@
 #pragma once
 
 namespace lucebox::hip {
+namespace {
 
 // Sums over k below 16 (first = 0) or the others (first = 2) of the words of w and x.
 LUCE_DEVICE void add_half_tile(int (&d)[8], int first, const uint32_t (&w)[4], const uint32_t (&x)[4]) {
@@ -35,4 +36,5 @@ template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const u
     add_half_tile(d0, 0, w, x), add_half_tile(d1, 2, w, x);
 }
 
+}  // namespace
 }  // namespace lucebox::hip

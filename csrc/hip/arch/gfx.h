@@ -3,6 +3,7 @@
 #include "hip/arch/maps.h"
 
 namespace lucebox::hip {
+namespace {
 
 // Byte j of the result is byte sel.byte[j] of {hi:lo}.
 LUCE_DEVICE uint32_t perm(uint32_t hi, uint32_t lo, uint32_t sel) { return __builtin_amdgcn_perm(hi, lo, sel); }
@@ -37,4 +38,5 @@ LUCE_DEVICE int mad24(int a, int b, int c) {
 }
 LUCE_DEVICE int lane_in_wave32() { return static_cast<int>(__builtin_amdgcn_mbcnt_lo(~0u, 0u)) & 31; }
 
+}  // namespace
 }  // namespace lucebox::hip

@@ -3,6 +3,7 @@
 #include "hip/arch/gfx_wave32.h"
 
 namespace lucebox::hip {
+namespace {
 
 struct Map : MapGfx12 {};
 typedef int Int2 __attribute__((ext_vector_type(2)));
@@ -25,4 +26,5 @@ template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const u
     for (int i = 0; i < 8; i++) d0[i] = a[i], d1[i] = b[i];
 }
 
+}  // namespace
 }  // namespace lucebox::hip

@@ -3,6 +3,7 @@
 #include "hip/arch/gfx.h"
 
 namespace lucebox::hip {
+namespace {
 
 struct Map : MapGfx12 {};
 
@@ -26,6 +27,7 @@ LUCE_DEVICE int dot4(uint32_t a, uint32_t b, int c) { return __builtin_amdgcn_sd
 LUCE_DEVICE int dot4_unsigned(uint32_t a, uint32_t b, int c) { return dot4(a & 0x7f7f7f7fu, b, c) + 128 * dot4((a >> 7) & 0x01010101u, b, 0); }
 LUCE_DEVICE int uniform(int x) { return x; }
 
+}  // namespace
 }  // namespace lucebox::hip
 
 #include "hip/arch/dot_tiles.h"

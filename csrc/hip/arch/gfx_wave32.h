@@ -3,6 +3,7 @@
 #include "hip/arch/gfx.h"
 
 namespace lucebox::hip {
+namespace {
 
 // No traffic through shared memory: DPP quad_perm, DPP row_xmask, v_permlanex16.
 LUCE_DEVICE uint32_t shfl_xor(uint32_t v, int mask) {
@@ -25,4 +26,5 @@ LUCE_DEVICE int dot4_unsigned(uint32_t a, uint32_t b, int c) {
 // The same value in all lanes, kept in scalar registers.
 LUCE_DEVICE int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
 
+}  // namespace
 }  // namespace lucebox::hip

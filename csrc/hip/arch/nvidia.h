@@ -3,6 +3,7 @@
 #include "hip/arch/maps.h"
 
 namespace lucebox::hip {
+namespace {
 
 struct Map : MapNvidia {};
 
@@ -69,4 +70,5 @@ template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const u
 #undef LUCE_MMA16
 }
 
+}  // namespace
 }  // namespace lucebox::hip

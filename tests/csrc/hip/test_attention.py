@@ -1,4 +1,4 @@
-"""Attention of the HIP kernels on the emulator: every cache form, both sides of tiles, segments and groups, equal to the portable variant's bits."""
+"""Attention of the HIP kernels on the emulator: every cache form, both sides of tiles, segments and groups; the portable bits."""
 
 from __future__ import annotations
 

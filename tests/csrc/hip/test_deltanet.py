@@ -1,4 +1,4 @@
-"""DeltaNet of the HIP kernels on the emulator: rows, state and rings equal to the portable variant's, under every pattern of pending and commit."""
+"""DeltaNet of the HIP kernels on the emulator: rows, state and rings of the portable variant, with every pattern of pending and commit."""
 
 from __future__ import annotations
 
