@@ -33,12 +33,12 @@ export PYTHONPATH=$PWD/$build/site:$PWD/tests
 echo "== tests on cuda:0"
 LUCEBOX_TEST_DEVICE=cuda:0 python3 -m pytest -q -p no:cacheprovider tests/csrc/hip -k "not emulator and not driver and not isa"
 echo "== selftest"
-python3 -m lucebox.cli.app selftest --device cuda:0
+python3 -m lucebox selftest --device cuda:0
 if [ -n "$sanitize" ]; then
     for tool in memcheck racecheck initcheck; do
         echo "== compute-sanitizer $tool, nano"
         compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 5 \
-            python3 -m lucebox.cli.app generate "def fibonacci(n):" --device cuda:0 --launch direct --max-tokens 8 --max-ctx 256 2>&1 | tail -6
+            python3 -m lucebox generate "def fibonacci(n):" --device cuda:0 --launch direct --max-tokens 8 --max-ctx 256 2>&1 | tail -6
     done
 fi
 if [ -n "$bench" ]; then

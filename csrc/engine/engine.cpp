@@ -31,6 +31,7 @@ Engine::Engine(std::shared_ptr<const gguf::File> file, const Options& options, c
     memory_ = std::make_unique<ops::Memory>(*backend_, false);
     model_ = std::make_unique<model::Qwen35>(*file_, config_, shape_, *backend_, *memory_, progress);
     options_.variant = backend_->name();
+    options_.launch = backend_->launch_mode();
     const size_t angles = static_cast<size_t>(shape_.max_rows) * static_cast<size_t>(config_.rope_dims) / 2;
     cos_.resize(angles), sin_.resize(angles);
     batch_.rope_cos = cos_.data(), batch_.rope_sin = sin_.data();

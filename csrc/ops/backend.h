@@ -24,6 +24,8 @@ class Backend {
 public:
     virtual ~Backend() = default;
     virtual std::string name() const = 0;
+    // How steps are launched, where that is a choice.
+    virtual std::string launch_mode() const { return "direct"; }
 
     // Bytes that allocate() may still give.
     virtual uint64_t free_bytes() const = 0;

@@ -3,6 +3,7 @@
 #include "hip/runtime/pack.h"
 #include "hip/runtime/plan.h"
 #include <cstring>
+#include <thread>
 
 namespace lucebox::hip {
 
@@ -57,16 +58,29 @@ void HipBackend::launch_raw(const std::string& name, Dim grid, int threads, uint
 
 uint64_t HipBackend::packed_bytes(gguf::Type type, uint64_t rows, uint64_t columns) const { return hip::packed_bytes(type, rows, columns); }
 
+// Parts of some 4 MB are packed by all cores while the device takes those before.
 ops::Weight HipBackend::prepare(const gguf::Tensor& tensor, uint8_t* packed) {
     const ops::Weight w{tensor.type, static_cast<int>(tensor.rows()), static_cast<int>(tensor.columns()), tensor.data, packed};
     const uint64_t columns = tensor.columns(), each = hip::packed_bytes(w.type, 32, columns);
-    const int rows = 32 * static_cast<int>(std::max<uint64_t>(1, (4 << 20) / each));  // some 4 MB a time
-    std::vector<uint8_t> part(hip::packed_bytes(w.type, static_cast<uint64_t>(std::min(rows, (w.rows + 31) / 32 * 32)), columns));
-    for (int first = 0; first < w.rows; first += rows) {
-        const int last = std::min(w.rows, first + rows);
-        pack(w.type, tensor.data, w.rows, w.columns, first, last, part.data());
-        device_->upload(packed + hip::packed_bytes(w.type, static_cast<uint64_t>(first), columns), part.data(),
-                        hip::packed_bytes(w.type, static_cast<uint64_t>(last - first), columns));
+    const int rows = 32 * static_cast<int>(std::max<uint64_t>(1, (4 << 20) / each)), parts = ceil_div(w.rows, rows);
+    const int workers = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, std::min(parts, 32));
+    std::vector<std::vector<uint8_t>> packs(static_cast<size_t>(workers));
+    for (int first = 0; first < parts; first += workers) {
+        const int last = std::min(parts, first + workers);
+        {
+            std::vector<std::jthread> threads;
+            for (int part = first; part < last; part++)
+                threads.emplace_back([&, part] {
+                    const int from = part * rows, to = std::min(w.rows, from + rows);
+                    auto& pack_bytes = packs[static_cast<size_t>(part - first)];
+                    pack_bytes.resize(hip::packed_bytes(w.type, static_cast<uint64_t>(to - from), columns));
+                    pack(w.type, tensor.data, w.rows, w.columns, from, to, pack_bytes.data());
+                });
+        }
+        for (int part = first; part < last; part++) {
+            const auto& bytes = packs[static_cast<size_t>(part - first)];
+            device_->upload(packed + hip::packed_bytes(w.type, static_cast<uint64_t>(part * rows), columns), bytes.data(), bytes.size());
+        }
     }
     return w;
 }

@@ -23,6 +23,7 @@ public:
         : device_(std::move(device)), steps_(*device_, mode) {}
 
     std::string name() const override { return device_->name(); }
+    std::string launch_mode() const override { return to_string(steps_.mode()); }
     Device& device() { return *device_; }
     const Steps& steps() const { return steps_; }
 

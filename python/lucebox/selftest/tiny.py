@@ -110,8 +110,8 @@ def random_blocks(random: Random, type: str, count: int, deviation: float) -> U8
     return data.reshape(-1)
 
 
-def tensors(model: TinyModel) -> list[Tensor]:
-    """All tensors, in file order."""
+def tensors(model: TinyModel, interval: int = 4) -> list[Tensor]:
+    """All tensors, in file order. interval: layers from one attention layer to the next."""
     random = Random(model.seed + 1)
     out: list[Tensor] = []
 
@@ -130,7 +130,7 @@ def tensors(model: TinyModel) -> list[Tensor]:
     for i in range(model.layers):
         blk = f"blk.{i}."
         norm(blk + "attn_norm.weight", model.hidden)
-        if (i + 1) % 4:
+        if (i + 1) % interval:
             matrix(blk + "attn_qkv.weight", model.hidden, channels)
             matrix(blk + "attn_gate.weight", model.hidden, width)
             matrix(blk + "ssm_alpha.weight", model.hidden, model.value_heads)
