@@ -6,14 +6,13 @@
 namespace lucebox::hip {
 namespace {
 
-LUCE_DEVICE bool better(const Best& a, const Best& b) {  // a before b; no NaNs
+LUCE_DEVICE bool better(const Best a, const Best b) {  // a before b; no NaNs
     return a.value > b.value || (a.value == b.value && static_cast<uint32_t>(a.id) < static_cast<uint32_t>(b.id));
 }
 // -1 stays: a NaN is found by anyone and kept.
-LUCE_DEVICE Best best_of(const Best& a, const Best& b) {
-    if (a.id < 0) return a;
-    if (b.id < 0) return b;
-    return better(b, a) ? b : a;
+LUCE_DEVICE Best best_of(const Best a, const Best b) {
+    const bool take = a.id >= 0 && (b.id < 0 || better(b, a));
+    return {take ? b.value : a.value, take ? b.id : a.id};  // by parts: a choice of structs goes through scratch memory
 }
 LUCE_DEVICE Best wave_best(Best b) {
     LUCE_UNROLL

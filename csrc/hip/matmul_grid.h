@@ -27,14 +27,14 @@ template <int kAt> struct FourBitScales {  // 16 scales of 4 bits; 2 s + 1
 
 // The scale of a group is in the top four bits of its word of signs.
 template <int kAt, int kWordsAt, int kDivisor> struct SignWordScales {
-    uint32_t s[8], h;
+    const uint8_t* words;  // the same loads as the layout's
+    uint32_t h;
     LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) {
-        LUCE_UNROLL
-        for (int g = 0; g < 8; g++) s[g] = load_u32(record + kWordsAt + 128 * g + 4 * row) >> 28;
+        words = record + kWordsAt + 4 * row;
         h = load_u16(record + kAt + 2 * row);
     }
     LUCE_DEVICE_MEMBER float d() const { return half_to_float(h) / kDivisor; }
-    LUCE_DEVICE_MEMBER int scale(int g, int) const { return static_cast<int>(s[g]) * 2 + 1; }
+    LUCE_DEVICE_MEMBER int scale(int g, int) const { return static_cast<int>(load_u32(words + 128 * g) >> 28) * 2 + 1; }
     LUCE_DEVICE_MEMBER float dmin() const { return 0; }
     LUCE_DEVICE_MEMBER int min(int, int) const { return 0; }
 };
