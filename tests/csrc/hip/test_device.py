@@ -1,5 +1,5 @@
-"""Whole models on a device, bits equal to the CPU's: the emulator here, a GPU with LUCEBOX_TEST_DEVICE=cuda:0 (scripts/gpu_check.sh), where the grid
-is larger."""
+"""Whole models on a device, bits equal to the CPU's: the emulator here; a GPU, and a larger grid, with LUCEBOX_TEST_DEVICE=cuda:0
+(scripts/gpu_check.sh)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from lucebox import _core, devices
 from lucebox.errors import DeviceError, RequestError
 from lucebox.selftest import tiny
@@ -65,7 +64,9 @@ def test_contexts(tmp_path: Path, kv: str) -> None:
             e.reset(0)
             e.forward([(0, ids[:context])], "none")
         for part in (ids[context : context + 1], ids[context + 1 :]):
-            assert np.array_equal(core.forward([(0, part)], "all"), cpu.forward([(0, part)], "all")), f"context {context}"
+            assert np.array_equal(core.forward([(0, part)], "all"), cpu.forward([(0, part)], "all")), (
+                f"context {context}"
+            )
 
 
 @pytest.mark.parametrize("launch", LAUNCH_MODES)
