@@ -49,7 +49,13 @@ py::tuple attention(const std::vector<std::pair<int, int>>& rows, const std::str
                     const py::array_t<int32_t, py::array::c_style>& table, const std::string& device, const std::string& order) {
     DeviceArrays on(device, order);
     ops::Batch batch{};
-    for (const auto& [slot, position] : rows) batch.slot[batch.rows] = slot, batch.position[batch.rows++] = position;
+    for (const auto& [slot, position] : rows) {
+        const ops::Span* last = batch.spans ? &batch.span[batch.spans - 1] : nullptr;
+        if (last && last->slot == slot && last->position + last->rows == position) batch.span[batch.spans - 1].rows++;
+        else if (batch.spans < ops::kMaxSlots) batch.span[batch.spans++] = {slot, batch.rows, 1, position, 0, true};
+        else throw py::value_error("rows make more than 8 spans");
+        batch.slot[batch.rows] = slot, batch.position[batch.rows++] = position;
+    }
     batch.rope_cos = const_cast<float*>(cos.data()), batch.rope_sin = const_cast<float*>(sin.data());
     const int heads = extent(qg, 1);
     on.use_scratch({ops::kMaxRows, ops::kMaxSlots, 1, 1, heads, head_dim, 2 * extent(cos, 1)});

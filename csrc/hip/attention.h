@@ -1,6 +1,7 @@
 // ops/attention.h in three kernels over the pages of ops/kv.h. attention_prepare: a wave a head of a row: norm, RoPE, then the query as int8 or the
 // key and value into their page. attention_part: a workgroup a part of a sequence's keys (256, 4,096 or all), a row and a kv head; a wave a query
-// head: in the scores a lane is a key, in the value sums it is a dimension of each 32. attention_join: a wave a head: parts in order, gate, int8.
+// head: in the scores a lane is a key, in the value sums it is a dimension of each 32. attention_join_groups, where there are more than 16 segments,
+// and attention_join: a wave a head: parts in order, gate, int8.
 #pragma once
 #include "hip/quantize.h"
 #include "ops/kv.h"
@@ -10,7 +11,7 @@ namespace {
 
 using ops::KvForm;
 using ops::kTile;
-inline constexpr int kMaxHeadDim = 256, kMaxBlocks = kMaxHeadDim / 32, kGroupKeys = 4096;
+inline constexpr int kMaxHeadDim = 256, kMaxBlocks = kMaxHeadDim / 32, kGroupKeys = 4096, kGroupSegments = kGroupKeys / ops::kPage;
 inline constexpr int kPartWaves = 8;
 
 template <KvForm kForm> LUCE_DEVICE int value_bytes() { return kForm == KvForm::Q8_0 ? 1 : kForm == KvForm::F16 ? 2 : 4; }
@@ -203,7 +204,7 @@ template <KvForm kForm> LUCE_DEVICE Part attend_segment(const AttentionArgs& a, 
 }
 
 LUCE_DEVICE float* part_at(const AttentionArgs& a, int part, int row, int head) {
-    const size_t at = (static_cast<size_t>(part) * static_cast<size_t>(a.rows) + static_cast<size_t>(row)) * static_cast<size_t>(a.heads) + static_cast<size_t>(head);
+    const size_t at = (static_cast<size_t>(part * a.part_step) * static_cast<size_t>(a.rows) + static_cast<size_t>(row)) * static_cast<size_t>(a.heads) + static_cast<size_t>(head);
     return a.parts + at * static_cast<size_t>(a.head_dim + 2);
 }
 
@@ -231,24 +232,48 @@ template <KvForm kForm> LUCE_DEVICE void attention_part(const AttentionArgs& a) 
     }
 }
 
-// Grid x: rows, y: eights of heads.
+// Here a lane has four dimensions of each 128.
+LUCE_DEVICE int dim_of(int i) { return i / 4 * 128 + 4 * lane_id() + i % 4; }
+
+// Parts first .. first + n - 1 in order; four are on their way while one is merged.
+LUCE_DEVICE Part join_parts(const AttentionArgs& a, int row, int head, int first, int n) {
+    constexpr int kAhead = 4;
+    Part merged = {}, next[kAhead];
+    const int D = a.head_dim;
+    for (int i = 0; i < n; i += kAhead) {
+        LUCE_UNROLL
+        for (int j = 0; j < kAhead; j++) {
+            const float* from = part_at(a, first + (i + j < n ? i + j : n - 1), row, head);
+            next[j].any = i + j < n, next[j].m = from[D], next[j].l = from[D + 1];
+            LUCE_UNROLL
+            for (int b = 0; b < kMaxBlocks; b++) next[j].o[b] = dim_of(b) < D ? from[dim_of(b)] : 0.0f;
+        }
+        LUCE_UNROLL
+        for (int j = 0; j < kAhead; j++) merge(merged, next[j]);
+    }
+    return merged;
+}
+
+// Parts of a segment into the first of their group. Grid x: rows, y: eights of heads, z: groups.
+LUCE_DEVICE void attention_join_groups(const AttentionArgs& a) {
+    const int row = block_id(), head = block_id_y() * kPartWaves + thread_id() / 32, lane = lane_id(), first = block_id_z() * kGroupSegments;
+    if (row >= a.batch->rows || head >= a.heads) return;
+    const int parts = a.batch->position[row] / ops::kPage + 1;
+    if (first >= parts) return;
+    const Part merged = join_parts(a, row, head, first, parts - first < kGroupSegments ? parts - first : kGroupSegments);
+    float* out = part_at(a, first, row, head);
+    wave_barrier();  // all lanes have read m and l
+    LUCE_UNROLL
+    for (int b = 0; b < kMaxBlocks; b++)
+        if (dim_of(b) < a.head_dim) out[dim_of(b)] = merged.o[b];
+    if (lane == 0) out[a.head_dim] = merged.m, out[a.head_dim + 1] = merged.l;
+}
+
+// Parts of one group, or groups. Grid x: rows, y: eights of heads.
 LUCE_DEVICE void attention_join(const AttentionArgs& a) {
     const int row = block_id(), head = block_id_y() * kPartWaves + thread_id() / 32, lane = lane_id(), D = a.head_dim;
     if (row >= a.batch->rows || head >= a.heads) return;
-    const int parts = a.batch->position[row] / a.part_keys + 1, a_group = a.part_keys < kGroupKeys ? kGroupKeys / a.part_keys : 1;
-    Part all = {}, merged = {};
-    for (int i = 0; i < parts; i++) {
-        const float* from = part_at(a, i, row, head);
-        Part p = {true, from[D], from[D + 1], {}};
-        LUCE_UNROLL
-        for (int b = 0; b < kMaxBlocks; b++) {  // here a lane has four dimensions of each 128
-            const int dim = b / 4 * 128 + 4 * lane + b % 4;
-            p.o[b] = dim < D ? from[dim] : 0.0f;
-        }
-        if (i % a_group == 0) merge(all, merged), merged.any = false;
-        merge(merged, p);
-    }
-    merge(all, merged);
+    const Part all = join_parts(a, row, head, 0, a.batch->position[row] / a.part_keys + 1);
     const size_t at = (static_cast<size_t>(row) * static_cast<size_t>(a.heads) + static_cast<size_t>(head)) * static_cast<size_t>(D);
     LUCE_UNROLL
     for (int part = 0; part < 2; part++) {

@@ -1,7 +1,7 @@
 // The device-only unit: every kernel under its stable name. clang -x hip makes the code objects, nvcc -x cu the cubins, the emulator includes it
 // (docs/kernels.md).
 #include "hip/argmax.h"
-#include "hip/attention.h"
+#include "hip/attention_tile.h"
 #include "hip/deltanet.h"
 #include "hip/embed.h"
 #include "hip/matmul.h"
@@ -28,6 +28,12 @@ LUCE_ENTRY(luce_deltanet_finish, 256, 1, DeltanetArgs, deltanet_finish)
 LUCE_ATTENTION(q8_0, Q8_0)
 LUCE_ATTENTION(f16, F16)
 LUCE_ATTENTION(f32, F32)
+#define LUCE_ATTENTION_TILE(name, blocks) \
+    LUCE_ENTRY(luce_attention_tile_##name##_segment, 256, 2, AttentionArgs, attention_tile<blocks, false>) \
+    LUCE_ENTRY(luce_attention_tile_##name##_group, 256, 1, AttentionArgs, attention_tile<blocks, true>)
+LUCE_ATTENTION_TILE(q8_0_d128, 4)
+LUCE_ATTENTION_TILE(q8_0_d256, 8)
+LUCE_ENTRY(luce_attention_join_groups, 256, 1, AttentionArgs, attention_join_groups)
 LUCE_ENTRY(luce_attention_join, 256, 1, AttentionArgs, attention_join)
 
 #define LUCE_FLOAT(name, Type) \

@@ -104,6 +104,8 @@ struct AttentionArgs {
     float* parts;
     int rows;              // that parts has room for
     int part_keys;         // keys of a part: 256, 4096, or more than there are
+    int part_step;         // places from a part to the next: 16 once segments are joined to groups
+    int query_tiles;       // attention_tile's tiles of 16 queries a part
     Rows y;
 };
 

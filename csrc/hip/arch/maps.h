@@ -2,6 +2,8 @@
 // is k 4c .. 4c + 3 and k 16 + 4c .. 16 + 4c + 3. A lane holds kFragChunks chunks from frag_chunk(lane) on of kFragRows rows frag_row(lane, r),
 // of the weights and of the activations alike, as four words: 0 and 1 have k below 16, 2 and 3 the others. Of its eight sums, i is output
 // acc_n(lane, i) = frag_row(lane, acc_row(i)) and row acc_r(lane, i).
+// Attention gives key key_of_row(row) of 16 to row `row`, so that the keys of a lane's sums are those of its words in the next product:
+// sum i is key 4 frag_chunk(lane) + key_of_sum(i).
 #pragma once
 
 namespace lucebox::hip {
@@ -12,9 +14,12 @@ struct MapGfx12 {
     LUCE_MAP int frag_chunk(int lane) { return (lane >> 4) * 2; }
     LUCE_MAP int acc_row(int) { return 0; }
     LUCE_MAP int acc_r(int lane, int i) { return (lane >> 4) * 8 + i; }
+    LUCE_MAP int key_of_row(int row) { return row; }
+    LUCE_MAP int key_of_sum(int i) { return i; }
 };
 struct MapGfx11 : MapGfx12 {
     LUCE_MAP int acc_r(int lane, int i) { return 2 * i + (lane >> 4); }
+    LUCE_MAP int key_of_row(int row) { return (row & 1) * 8 + (row >> 1); }
 };
 struct MapNvidia {
     static constexpr int kFragRows = 2, kFragChunks = 1;
@@ -22,6 +27,8 @@ struct MapNvidia {
     LUCE_MAP int frag_chunk(int lane) { return lane & 3; }
     LUCE_MAP int acc_row(int i) { return (i >> 1) & 1; }
     LUCE_MAP int acc_r(int lane, int i) { return (i >> 2) * 8 + (lane & 3) * 2 + (i & 1); }
+    LUCE_MAP int key_of_row(int row) { return row % 8 / 2 * 4 + row / 8 * 2 + row % 2; }
+    LUCE_MAP int key_of_sum(int i) { return (i >> 2) * 2 + (i & 1); }
 };
 
 }  // namespace lucebox::hip

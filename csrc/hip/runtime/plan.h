@@ -2,6 +2,7 @@
 #pragma once
 #include "hip/params.h"
 #include "hip/runtime/device.h"
+#include "ops/kv.h"
 #include <algorithm>
 #include <cstdint>
 
@@ -46,6 +47,11 @@ inline AttentionPlan plan_attention(int rows, int context) {
     for (int keys : {256, 4096})
         if (rows * ceil_div(context, keys) <= kRowParts) return {keys, ceil_div(context, keys)};
     return {kAllKeys, 1};
+}
+
+// Where tile products take the place of a wave a query head.
+inline bool tiled_attention(Arch arch, const ops::KvLayout& layout) {
+    return arch != Arch::kGfx9 && layout.form == ops::KvForm::Q8_0 && (layout.head_dim == 128 || layout.head_dim == 256);
 }
 
 }  // namespace lucebox::hip

@@ -39,6 +39,14 @@ def test_chips(form, chip):
     check(Call(form, [1, 33, 300, 257], seed=1), device=f"emulated:{chip}")
 
 
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dim", [128, 256])
+def test_tile_products(dim, chip, order):
+    """Heads of 128 and 256 in q8_0 pages take the tile kernels where the chip has matrix units."""
+    check(Call("q8_0", [1, 33, 300, 257], heads=6, kv_heads=2, dim=dim, seed=8), device=f"emulated:{chip}", order=order)
+
+
 @pytest.mark.parametrize("order", ["backward", "shuffled"])
 @pytest.mark.parametrize("form", KV_FORMS)
 def test_orders(form, order):
@@ -48,15 +56,15 @@ def test_orders(form, order):
 @pytest.mark.parametrize("form", KV_FORMS)
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 30.0])
 def test_scales(form, scale):
-    check(Call(form, [5, 33, 300], scale=scale, seed=3))
+    for dim in (64, 128):
+        check(Call(form, [5, 33, 300], dim=dim, scale=scale, seed=3))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 16, 64, 128])
-@pytest.mark.parametrize("form", KV_FORMS)
-def test_rows_of_one_sequence(form, rows):
-    """Many rows make longer parts: a group of 4,096 keys, or all."""
+@pytest.mark.parametrize(("form", "dim"), [*((form, 32) for form in KV_FORMS), ("q8_0", 128)])
+def test_rows_of_one_sequence(form, dim, rows):
     first = 230
-    call = Call(form, [first + rows], heads=2, kv_heads=1, dim=32, rope_dims=16, seed=4)
+    call = Call(form, [first + rows], heads=3, kv_heads=1, dim=dim, rope_dims=16, seed=4)
     rng = np.random.default_rng(5)
     call.rows = [(0, first + i) for i in range(rows)]
     call.qg, call.k, call.v = (
@@ -66,12 +74,12 @@ def test_rows_of_one_sequence(form, rows):
     check(call)
 
 
-@pytest.mark.parametrize("form", KV_FORMS)
+@pytest.mark.parametrize(("form", "dim"), [*((form, 32) for form in KV_FORMS), ("q8_0", 128)])
 @pytest.mark.parametrize("rows", [33, 128])
-def test_parts_of_a_group_and_of_all_keys(form, rows):
-    """33 rows at 4,400 keys take parts of 4,096; 128 rows of five sequences at 20,600 take all keys as one."""
+def test_parts_of_a_group_and_of_all_keys(form, dim, rows):
+    """33 rows at 4,400 keys take parts of 4,096; 128 rows at 20,600 take all keys as one."""
     n = 4400 if rows == 33 else 20600
-    call = Call(form, [n], heads=1, kv_heads=1, dim=32, rope_dims=2, seed=6)
+    call = Call(form, [n], heads=1, kv_heads=1, dim=dim, rope_dims=2, seed=6)
     rng = np.random.default_rng(7)
     call.rows = [(0, i) for i in range(rows - 1)] + [(0, n - 1)]
     call.qg, call.k, call.v = (
@@ -83,8 +91,9 @@ def test_parts_of_a_group_and_of_all_keys(form, rows):
 
 @pytest.mark.parametrize("form", KV_FORMS)
 @pytest.mark.parametrize("part", ["k", "v", "q", "gate"])
-def test_rows_that_are_not_numbers(form, part):
-    call = Call(form, [40, 300], seed=6)
+@pytest.mark.parametrize("dim", [64, 128])
+def test_rows_that_are_not_numbers(form, part, dim):
+    call = Call(form, [40, 300], dim=dim, seed=6)
     if part == "q":
         call.qg[0, 1, 0, 5] = np.nan
     elif part == "gate":
@@ -94,10 +103,11 @@ def test_rows_that_are_not_numbers(form, part):
     check(call)
 
 
+@pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("form", KV_FORMS)
-def test_absent_keys_take_no_part(form):
+def test_absent_keys_take_no_part(form, dim):
     """What a page holds behind a row's position, NaN scales too, changes nothing."""
-    call = Call(form, [37], seed=7)
+    call = Call(form, [37], dim=dim, seed=7)
     want, _ = on_device(call)
     tile = call.cache.pages[call.cache.table[0, 0], :, 1]  # tokens 32 .. 63
     for p in range(2):
