@@ -1,5 +1,6 @@
 // lucebox._core.testing: single ops of a chosen variant on numpy arrays, for tests and benches.
 #include "bindings/testing.h"
+#include "model/rope.h"
 
 namespace lucebox::bindings {
 
@@ -117,10 +118,19 @@ py::array_t<double> read_seconds(uint64_t bytes, int threads, int repeat) {
     return seconds;
 }
 
+// cos and sin of positions first .. first + positions - 1: f32 [2, positions, dims / 2].
+Floats rope(float theta, int dims, int first, int positions) {
+    const model::Rope angles(theta, dims);
+    Floats out({2, positions, dims / 2});
+    for (int i = 0; i < positions; i++) angles.fill(first + i, out.mutable_data(0, i, 0), out.mutable_data(1, i, 0));
+    return out;
+}
+
 }  // namespace
 
 void init_testing(py::module_& m) {
     py::module_ t = m.def_submodule("testing", "Single ops on numpy arrays, for tests and benches.");
+    t.def("rope", &rope, py::arg("theta"), py::arg("dims"), py::arg("first"), py::arg("positions"));
     const auto variant = py::arg("variant") = "auto";
     const auto threads = py::arg("threads") = 1;
     t.def("quantize_rows", &quantize_rows, py::arg("x"), variant);

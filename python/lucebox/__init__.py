@@ -2,9 +2,33 @@
 
 from lucebox import errors
 from lucebox.engine import Engine, load
+from lucebox.errors import (
+    ContextFullError,
+    DeviceError,
+    DrafterMismatchError,
+    Error,
+    GGUFError,
+    OutOfMemoryError,
+    RequestError,
+    UnsupportedModelError,
+)
 from lucebox.generation import Piece
 
-__all__ = ["Engine", "Piece", "__version__", "errors", "load"]
+__all__ = [
+    "ContextFullError",
+    "DeviceError",
+    "DrafterMismatchError",
+    "Engine",
+    "Error",
+    "GGUFError",
+    "OutOfMemoryError",
+    "Piece",
+    "RequestError",
+    "UnsupportedModelError",
+    "__version__",
+    "errors",
+    "load",
+]
 
 __version__: str
 

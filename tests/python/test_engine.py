@@ -258,12 +258,22 @@ def test_bytes_that_are_no_utf8_are_a_prompt(engine: Engine) -> None:
         assert engine.tokenizer.decode_bytes(reply.prompt_ids) == b"\xff\xfe = "
 
 
-@pytest.mark.parametrize("device", ["hip:0", "cuda:0", "hip", "emulated"])
-def test_devices_of_other_builds(device: str) -> None:
-    with pytest.raises(
-        DeviceError, match=f"device '{device}': this build has the CPU backend only; use 'auto' or 'cpu'"
-    ):
+@pytest.mark.parametrize("device", ["hip:0", "cuda"])
+def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    monkeypatch.setenv("LUCEBOX_HIP_LIBRARY", "/nowhere/libamdhip64.so")
+    monkeypatch.setenv("LUCEBOX_CUDA_LIBRARY", "/nowhere/libcuda.so")
+    with pytest.raises(DeviceError, match="no /nowhere/lib.* was found; install"):
         load("nano", device=device)
+
+
+def test_the_emulated_gpu_gives_the_same_bits(engine: Engine) -> None:
+    """nano on the GPU kernels, run by the CPU."""
+    ids = engine.tokenizer.encode("def fibonacci(n):")
+    with load("nano", device="emulated", max_ctx=64) as emulated:
+        assert (emulated.device, emulated.launch) == ("emulated", "split")
+        assert np.array_equal(emulated.forward(ids), engine.forward(ids))
+        both = [[id for piece in e.generate(ids, max_tokens=4) for id in piece.token_ids] for e in (emulated, engine)]
+    assert both[0] == both[1]
 
 
 @pytest.mark.parametrize(

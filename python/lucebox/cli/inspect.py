@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from lucebox import _core, census
@@ -12,20 +13,56 @@ from lucebox.cli import common
 from lucebox.engine import model_path
 from lucebox.errors import GGUFError, UnsupportedModelError
 
+CHECKED_VALUES = 1 << 22
+"""Values that --check decodes at a time: a few dozen MB."""
+
 
 @common.guarded
 def inspect(
     file: Annotated[str, typer.Argument(help='GGUF file of any architecture, or "nano".')],
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read all weights and report values that are no numbers.")
+    ] = False,
     json: common.JsonOption = False,
 ) -> None:
-    """Print a GGUF file's metadata, its tensor types and what a token costs to read; nothing is loaded."""
+    """Print a GGUF file's metadata, its tensor types and what a token costs to read; nothing is loaded.
+
+    With --check, exit code 1 means that weights are damaged.
+    """
     opened = _core.GGUFFile(model_path(file))
     facts = describe(opened)
+    damaged = damaged_tensors(opened) if check else None
     if json:
-        common.write_json({**facts, "metadata": opened.metadata, "tensors": [_tensor(t) for t in opened.tensors]})
-        return
-    _print(opened, facts, tensors)
+        rows = [_tensor(t) for t in opened.tensors]
+        common.write_json({**facts, "damaged": damaged, "metadata": opened.metadata, "tensors": rows})
+    else:
+        _print(opened, facts, tensors)
+        if damaged is not None:
+            common.write(f"check: {len(damaged)} damaged tensors\n" if damaged else "check: all weights are numbers\n")
+        for name, count in (damaged or {}).items():
+            common.write(f"  {census.short(name)}: {count:,} values are NaN or infinite\n")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def damaged_tensors(file: _core.GGUFFile) -> dict[str, int]:
+    """Values that are NaN or infinite, by tensor; tensors of types that are no weights are left out."""
+    blocks = {name: (block, nbytes) for _, name, block, nbytes, matrix in _core.tensor_types() if matrix}
+    found = {}
+    for tensor in file.tensors:
+        if tensor.type not in blocks:
+            continue
+        block, nbytes = blocks[tensor.type]
+        part = max(1, CHECKED_VALUES // block) * nbytes
+        data = file.data(tensor.name)
+        counts = (
+            np.count_nonzero(~np.isfinite(_core.dequantize(tensor.type, data[at : at + part])))
+            for at in range(0, len(data), part)
+        )
+        if total := int(sum(counts)):
+            found[tensor.name] = total
+    return found
 
 
 def describe(file: _core.GGUFFile) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_wrong_usage_is_exit_code_2(run: Run, arguments: list[str]) -> None:
         (["generate", "x", "-m", "absent.gguf"], "absent.gguf"),
         (["generate", ""], "the prompt is empty"),
         (["generate", "x", "--top-p", "0"], "top_p: 0"),
-        (["generate", "x", "--device", "cuda:0"], "CPU backend only"),
+        (["generate", "x", "--device", "tpu"], "device: 'tpu'; known are auto, cpu"),
         (["generate", "x" * 400, "-c", "16"], "the context holds 16"),
         (["generate", "x", "--kv", "q4"], "kv: 'q4'"),
         (["generate", "-f", "absent.txt"], "--file absent.txt: No such file"),
@@ -151,6 +151,17 @@ def test_inspect_reads_other_architectures(run: Run, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "does not run this model" in result.stdout and "qwen35" in result.stdout
     assert "\x1b" not in result.stdout and "\\x1b[2J[bold]" in result.stdout
+
+
+def test_inspect_checks_the_weights(run: Run, tmp_path: Path) -> None:
+    assert "all weights are numbers" in run("inspect", "nano", "--check").stdout
+    data = _core.quantize("q8_0", np.ones((2, 64), np.float32)).reshape(-1)
+    data[34:36] = np.frombuffer(np.float16("nan").tobytes(), np.uint8)
+    path = str(tmp_path / "damaged.gguf")
+    _core.write_gguf(path, [("general.architecture", "str", "llama")], [("output.weight", "q8_0", [64, 2], data)])
+    result = run("inspect", path, "--check")
+    assert result.exit_code == 1 and "output.weight: 32 values are NaN" in result.stdout
+    assert json.loads(run("inspect", path, "--check", "--json").stdout)["damaged"] == {"output.weight": 32}
 
 
 def test_plan_adds_up(run: Run) -> None:
