@@ -128,7 +128,8 @@ def line(r: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("llama", type=Path, help="the folder that build_llama_cpp.sh prints")
-    parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
+    matrix = [name for _, name, _, _, usable in _core.tensor_types() if usable]
+    parser.add_argument("--types", nargs="+", default=TYPES, choices=["mix", *matrix])
     parser.add_argument("--tests", nargs="+", type=int, default=[1, 4, 16, 512], help="rows a call")
     parser.add_argument("--threads", nargs="+", type=int, default=sorted({1, machine.cores()}))
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,7 +1,6 @@
 // ops/matmul.h in AVX2: lanes are outputs of a tile (cpu/tiles.h); F32, F16 and BF16: lanes are columns, from the file's layout.
 #include "cpu/simd.h"
 #include "cpu/stream_avx2.h"
-#include "cpu/strip.h"
 
 namespace lucebox::cpu::ymm {
 
@@ -46,58 +45,6 @@ template <Type T> void packed(const Job& job) {
         for (int t = job.tiles_from(); t < job.tiles_to(); t++)
             for (int row = from; row < to; row += kBlockRows) one_block<T>(job, t, row, to - row);
     }
-}
-
-// Types without tiles: groups `at` .. of one row times half a strip; acc [16] goes on. kMinimum: Q2_K, per 16 columns.
-template <bool kMinimum> void multiply(const Strip& w, int half, const ops::Acts& acts, int row, int at, int groups, float* out) {
-    const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
-    __m256 acc = _mm256_loadu_ps(out + 8 * half);
-    for (int b = 0; b < groups / 8; b++) {
-        __m256 f = _mm256_setzero_ps(), g = f;
-        for (int s = 8 * b; s < 8 * b + 8; s++) {
-            const size_t group = static_cast<size_t>(row) * acts.columns / 32 + at + s;
-            const int8_t* q = acts.q + 32 * group;
-            __m256i c = _mm256_setzero_si256();
-            for (int h = 0; h < 2; h++) {
-                const __m256i scale = scale_pairs(w.scale[2 * s + h] + 8 * half);
-#pragma GCC unroll 4
-                for (int j = 4 * h; j < 4 * h + 4; j++) {
-                    const __m256i v = _mm256_xor_si256(load(w.v[s][j] + 32 * half), sign);
-                    c = add_product<true>(c, v, _mm256_abs_epi8(v), spread32(q + 4 * j), scale);
-                }
-                if constexpr (kMinimum)
-                    g = _mm256_fmadd_ps(minimums(w.min[2 * s + h] + 8 * half), _mm256_set1_ps(acts.d[group] * static_cast<float>(acts.sum[2 * group + h])), g);
-            }
-            f = _mm256_fmadd_ps(_mm256_set1_ps(acts.d[group]), _mm256_cvtepi32_ps(c), f);
-        }
-        acc = _mm256_fmadd_ps(_mm256_loadu_ps(w.d[b] + 8 * half), f, acc);
-        if constexpr (kMinimum) acc = _mm256_fnmadd_ps(_mm256_loadu_ps(w.dmin[b] + 8 * half), g, acc);
-    }
-    _mm256_storeu_ps(out + 8 * half, acc);
-}
-
-template <bool kMinimum> void from_file(const Job& job) {
-    constexpr int kGroups = ops::kSegment / 32;
-    const int all_groups = job.w.columns / 32;
-    Strip w;
-    for (int t = job.tiles_from(); t < job.tiles_to(); t++)
-        for (int row = 0; row < job.rows; row += kStripRows) {
-            const int rows = job.rows - row < kStripRows ? job.rows - row : kStripRows;
-            for (int at = 0; at < all_groups; at += kGroups) {
-                float acc[kStripRows][kLanes] = {};
-                for (int g = at; g < all_groups && g < at + kGroups; g += kStripGroups) {
-                    const int groups = all_groups - g < kStripGroups ? all_groups - g : kStripGroups;
-                    decode_strip(job.w, t, g, groups, w);
-                    for (int r = 0; r < rows; r++)
-                        for (int half = 0; half < 2; half++) multiply<kMinimum>(w, half, job.acts, row + r, g, groups, acc[r]);
-                }
-                for (int r = 0; r < rows; r++)
-                    for (int l = 0; l < job.outputs(t); l++) {
-                        float& y = job.at(row + r, t)[l];
-                        y = at == 0 ? acc[r][l] : y + acc[r][l];
-                    }
-            }
-        }
 }
 
 // F32, F16, BF16: the unrounded rows by lane_sum, two rows for one reading of a weight.
@@ -151,15 +98,22 @@ void matmul(const ops::Weight& w, const ops::Acts& acts, int rows, int first, in
         case Type::IQ4_NL: return packed<Type::IQ4_NL>(job);
         case Type::MXFP4: return packed<Type::MXFP4>(job);
         case Type::IQ4_XS: return packed<Type::IQ4_XS>(job);
+        case Type::Q2_K: return packed<Type::Q2_K>(job);
+        case Type::Q3_K: return packed<Type::Q3_K>(job);
         case Type::Q4_K: return packed<Type::Q4_K>(job);
         case Type::Q5_K: return packed<Type::Q5_K>(job);
         case Type::Q6_K: return packed<Type::Q6_K>(job);
+        case Type::IQ1_S: return packed<Type::IQ1_S>(job);
+        case Type::IQ1_M: return packed<Type::IQ1_M>(job);
+        case Type::IQ2_XXS: return packed<Type::IQ2_XXS>(job);
+        case Type::IQ2_XS: return packed<Type::IQ2_XS>(job);
+        case Type::IQ2_S: return packed<Type::IQ2_S>(job);
+        case Type::IQ3_XXS: return packed<Type::IQ3_XXS>(job);
         case Type::IQ3_S: return packed<Type::IQ3_S>(job);
         case Type::F32: return floats<Type::F32>(job);
         case Type::F16: return floats<Type::F16>(job);
         case Type::BF16: return floats<Type::BF16>(job);
-        case Type::Q2_K: return from_file<true>(job);
-        default: return from_file<false>(job);
+        default: return;  // no type of a matrix
     }
 }
 

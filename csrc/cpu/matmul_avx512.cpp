@@ -1,7 +1,6 @@
 // ops/matmul.h in AVX-512 with VNNI: lanes are outputs of a tile (cpu/tiles.h); F32, F16 and BF16: lanes are columns, from the file's layout.
 #include "cpu/simd.h"
 #include "cpu/stream_avx512.h"
-#include "cpu/strip_avx512.h"
 
 namespace lucebox::cpu::zmm {
 
@@ -58,40 +57,6 @@ template <Type T> void packed(const Job& job) {
         const int to = job.rows - from < chunk ? job.rows : from + chunk;
         for (int t = job.tiles_from(); t < job.tiles_to(); t++)
             for (int row = from; row < to; row += kBlockRows) one_block(job, tiles, t, row, to - row);
-    }
-}
-
-// Types without tiles. A tile's segment times the rows of a chunk, strip by strip; then its sums join those of the segments before.
-template <bool kMinimum> void add_segment(const Job& job, int t, int row, int rows, int at, int groups, const RowBlock (*x)[2]) {
-    alignas(64) float acc[kStripRows][kLanes] = {};
-    Strip w;
-    for (int g = 0; g < groups; g += kStripGroups) {
-        const int some = groups - g < kStripGroups ? groups - g : kStripGroups;
-        decode_strip(job.w, t, at + g, some, w);
-        for (int r = 0; r < rows; r += kBlockRows) multiply<kMinimum>(w, some, x[r / kBlockRows][g / kStripGroups], rows - r, acc + r);
-    }
-    for (int r = 0; r < rows; r++) {
-        const __m512 sum = _mm512_load_ps(acc[r]);
-        float* y = job.at(row + r, t);
-        _mm512_mask_storeu_ps(y, job.outputs(t), at == 0 ? sum : _mm512_add_ps(_mm512_maskz_loadu_ps(job.outputs(t), y), sum));
-    }
-}
-
-// Rows of a segment are gathered once for all tiles of the job.
-template <bool kMinimum> void from_file(const Job& job) {
-    constexpr int kGroups = ops::kSegment / 32;
-    RowBlock x[kStripRows / kBlockRows][2];
-    const int all_groups = job.w.columns / 32;
-    for (int row = 0; row < job.rows; row += kStripRows) {
-        const int rows = job.rows - row < kStripRows ? job.rows - row : kStripRows;
-        for (int at = 0; at < all_groups; at += kGroups) {
-            const int groups = all_groups - at < kGroups ? all_groups - at : kGroups;
-            for (int r = 0; r < rows; r += kBlockRows)
-                for (int g = 0; g < groups; g += kStripGroups)
-                    gather_rows(job.acts, row + r, rows - r < kBlockRows ? rows - r : kBlockRows, at + g, groups - g < kStripGroups ? groups - g : kStripGroups,
-                                x[r / kBlockRows][g / kStripGroups]);
-            for (int t = job.tiles_from(); t < job.tiles_to(); t++) add_segment<kMinimum>(job, t, row, rows, at, groups, x);
-        }
     }
 }
 
@@ -160,15 +125,22 @@ void matmul(const ops::Weight& w, const ops::Acts& acts, int rows, int first, in
         case Type::IQ4_NL: return packed<Type::IQ4_NL>(job);
         case Type::MXFP4: return packed<Type::MXFP4>(job);
         case Type::IQ4_XS: return packed<Type::IQ4_XS>(job);
+        case Type::Q2_K: return packed<Type::Q2_K>(job);
+        case Type::Q3_K: return packed<Type::Q3_K>(job);
         case Type::Q4_K: return packed<Type::Q4_K>(job);
         case Type::Q5_K: return packed<Type::Q5_K>(job);
         case Type::Q6_K: return packed<Type::Q6_K>(job);
+        case Type::IQ1_S: return packed<Type::IQ1_S>(job);
+        case Type::IQ1_M: return packed<Type::IQ1_M>(job);
+        case Type::IQ2_XXS: return packed<Type::IQ2_XXS>(job);
+        case Type::IQ2_XS: return packed<Type::IQ2_XS>(job);
+        case Type::IQ2_S: return packed<Type::IQ2_S>(job);
+        case Type::IQ3_XXS: return packed<Type::IQ3_XXS>(job);
         case Type::IQ3_S: return packed<Type::IQ3_S>(job);
         case Type::F32: return floats<Type::F32>(job);
         case Type::F16: return floats<Type::F16>(job);
         case Type::BF16: return floats<Type::BF16>(job);
-        case Type::Q2_K: return from_file<true>(job);
-        default: return from_file<false>(job);
+        default: return;  // no type of a matrix
     }
 }
 

@@ -24,15 +24,15 @@ template <bool kIsWide> LUCE_FN __m256i add_product(__m256i sum, __m256i w, __m2
 }
 
 template <Type T, int R, int I>
-LUCE_FN void add_pair(const uint8_t* quants, int s, int half, const int8_t* const (&q)[R], __m256i scale, __m256i (&c0)[R], __m256i (&c1)[R]) {
+LUCE_FN void add_pair(const uint8_t* quants, int s, int half, const int8_t* const (&q)[R], __m256i scale0, __m256i scale1, __m256i (&c0)[R], __m256i (&c1)[R]) {
     __m256i lo, hi;
     decode_pair<T, I>(quants, s, half, lo, hi);
     const __m256i size_lo = _mm256_abs_epi8(lo), size_hi = _mm256_abs_epi8(hi);
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) {
-        c0[r] = add_product<kWide<T>>(c0[r], lo, size_lo, spread32(q[r] + 4 * I), scale);
+        c0[r] = add_product<kWide<T>>(c0[r], lo, size_lo, spread32(q[r] + 4 * I), scale0);
         __m256i& c = kTwoSums<T> ? c1[r] : c0[r];
-        c = add_product<kWide<T>>(c, hi, size_hi, spread32(q[r] + 16 + 4 * I), scale);
+        c = add_product<kWide<T>>(c, hi, size_hi, spread32(q[r] + 16 + 4 * I), scale1);
     }
 }
 
@@ -44,12 +44,10 @@ static void stream_half(const uint8_t* quants, const uint8_t* scales, int half, 
     constexpr int kStep = (form.quant_bytes / (form.block / 32) + 63) / 64 * 64, kAhead = 4096;
     const int columns = acts.columns;
     const __m256 zero = _mm256_setzero_ps();
-    const __m256i ones = _mm256_set1_epi16(1);
     __m256 total[R], acc[R], f[R], g[R];
     for (int r = 0; r < R; r++) total[r] = acc[r] = zero;
     for (int at = 0; at < columns; at += kChunk) {
         const int groups = kSuper || columns - at >= kChunk ? kChunkGroups : (columns - at) / 32;
-        const uint8_t* integers = quants + form.scales_at() + 8 * half;
         for (int r = 0; r < R; r++) f[r] = g[r] = zero;
         for (int s = 0; s < groups; s++) {
             for (int p = 0; p < kStep && half == 0; p += 64) _mm_prefetch(reinterpret_cast<const char*>(quants) + s * kStep + p + kAhead, _MM_HINT_T0);
@@ -61,23 +59,29 @@ static void stream_half(const uint8_t* quants, const uint8_t* scales, int half, 
                 if constexpr (!kWide<T> && form.offset != 0) offset_terms<T>(q[r], terms);
                 c0[r] = _mm256_set1_epi32(terms[0]), c1[r] = _mm256_set1_epi32(terms[1]);
             }
-            const __m256i scale = !kSuper ? ones : scale_pairs(integers + (form.halves ? 32 : 16) * s);
-            add_pair<T, R, 0>(quants, s, half, q, scale, c0, c1), add_pair<T, R, 1>(quants, s, half, q, scale, c0, c1);
-            add_pair<T, R, 2>(quants, s, half, q, scale, c0, c1), add_pair<T, R, 3>(quants, s, half, q, scale, c0, c1);
-            const __m256i second = form.halves ? scale_pairs(integers + 32 * s + 16) : scale;
+            __m256i scale0, scale1;
+            group_scales<T>(quants, s, half, scale0, scale1);
+            add_pair<T, R, 0>(quants, s, half, q, scale0, scale1, c0, c1), add_pair<T, R, 1>(quants, s, half, q, scale0, scale1, c0, c1);
+            add_pair<T, R, 2>(quants, s, half, q, scale0, scale1, c0, c1), add_pair<T, R, 3>(quants, s, half, q, scale0, scale1, c0, c1);
 #pragma GCC unroll 4
             for (int r = 0; r < R; r++) {
-                if constexpr (!kWide<T>) c0[r] = _mm256_madd_epi16(c0[r], scale);
-                if constexpr (kTwoSums<T>) c0[r] = _mm256_add_epi32(c0[r], _mm256_madd_epi16(c1[r], second));
+                if constexpr (!kWide<T>) c0[r] = _mm256_madd_epi16(c0[r], scale0);
+                if constexpr (kTwoSums<T>) c0[r] = _mm256_add_epi32(c0[r], _mm256_madd_epi16(c1[r], scale1));
                 const size_t place = (static_cast<size_t>(first + r) * columns + at) / 32 + s;
                 const __m256 P = _mm256_cvtepi32_ps(c0[r]), da = _mm256_set1_ps(acts.d[place]);
-                const __m256 sums = _mm256_set1_ps(form.minimum ? acts.d[place] * static_cast<float>(acts.sum[2 * place] + acts.sum[2 * place + 1]) : 0.0f);
+                const float dr = acts.d[place];
+                const int32_t* sum = acts.sum + 2 * place;
                 if constexpr (kSuper) {
                     f[r] = _mm256_fmadd_ps(da, P, f[r]);
-                    if constexpr (form.minimum) g[r] = _mm256_fmadd_ps(minimums(quants + form.minimums_at() + 8 * half + 16 * s), sums, g[r]);
+                    if constexpr (form.minimum && form.halves)
+                        for (int h = 0; h < 2; h++) g[r] = _mm256_fmadd_ps(minimum<T>(quants, 2 * s + h, half), _mm256_set1_ps(dr * static_cast<float>(sum[h])), g[r]);
+                    else if constexpr (form.minimum)
+                        g[r] = _mm256_fmadd_ps(minimum<T>(quants, s, half), _mm256_set1_ps(dr * static_cast<float>(sum[0] + sum[1])), g[r]);
                 } else {
-                    acc[r] = _mm256_fmadd_ps(_mm256_mul_ps(block_scale<T>(scales + s * form.scale_bytes, half, 0), da), P, acc[r]);
-                    if constexpr (form.minimum) acc[r] = _mm256_fmadd_ps(block_scale<T>(scales + s * form.scale_bytes, half, 1), sums, acc[r]);
+                    const uint8_t* at_scale = scales + s * form.scale_bytes;
+                    acc[r] = _mm256_fmadd_ps(_mm256_mul_ps(block_scale<T>(at_scale, half, 0), da), P, acc[r]);
+                    if constexpr (form.minimum)
+                        acc[r] = _mm256_fmadd_ps(block_scale<T>(at_scale, half, 1), _mm256_set1_ps(dr * static_cast<float>(sum[0] + sum[1])), acc[r]);
                 }
             }
         }
