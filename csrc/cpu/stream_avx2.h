@@ -41,7 +41,7 @@ template <Type T, int R>
 static void stream_half(const uint8_t* quants, const uint8_t* scales, int half, const ops::Acts& acts, int first, float* y, int stride, int outputs) {
     constexpr TileForm form = tile_form(T);
     constexpr bool kSuper = form.block == 256;
-    constexpr int kStep = (form.quant_bytes / (form.block / 32) + 63) / 64 * 64, kAhead = 4096;
+    constexpr int kStep = (form.quant_bytes / (form.block / 32) + 63) / 64 * 64, kNear = 2048, kFar = 8192;  // as in stream_avx512.h
     const int columns = acts.columns;
     const __m256 zero = _mm256_setzero_ps();
     __m256 total[R], acc[R], f[R], g[R];
@@ -50,7 +50,10 @@ static void stream_half(const uint8_t* quants, const uint8_t* scales, int half, 
         const int groups = kSuper || columns - at >= kChunk ? kChunkGroups : (columns - at) / 32;
         for (int r = 0; r < R; r++) f[r] = g[r] = zero;
         for (int s = 0; s < groups; s++) {
-            for (int p = 0; p < kStep && half == 0; p += 64) _mm_prefetch(reinterpret_cast<const char*>(quants) + s * kStep + p + kAhead, _MM_HINT_T0);
+            for (int p = 0; p < kStep && half == 0; p += 64) {
+                _mm_prefetch(reinterpret_cast<const char*>(quants) + s * kStep + p + kNear, _MM_HINT_T0);
+                _mm_prefetch(reinterpret_cast<const char*>(quants) + s * kStep + p + kFar, _MM_HINT_T1);
+            }
             const int8_t* q[R];
             __m256i c0[R], c1[R];
             for (int r = 0; r < R; r++) {
