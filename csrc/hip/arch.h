@@ -27,14 +27,15 @@ LUCE_DEVICE float wave_sum(float v) {
     v = v + shfl_xor(v, 2);
     return v + shfl_xor(v, 1);
 }
-LUCE_DEVICE uint32_t wave_max(uint32_t v) {
-    LUCE_UNROLL
-    for (int d = 16; d; d /= 2) {
-        const uint32_t o = shfl_xor(v, d);
-        v = o > v ? o : v;
-    }
-    return v;
+// By steps, not by a loop: a shuffle's distance must be a constant, and clang leaves such loops as they are.
+template <class T, class Join> LUCE_DEVICE T wave_join(T v, const Join& join) {
+    v = join(v, 16);
+    v = join(v, 8);
+    v = join(v, 4);
+    v = join(v, 2);
+    return join(v, 1);
 }
+LUCE_DEVICE uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 }  // namespace
 }  // namespace lucebox::hip

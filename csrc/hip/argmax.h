@@ -15,12 +15,9 @@ LUCE_DEVICE Best best_of(const Best a, const Best b) {
     return {take ? b.value : a.value, take ? b.id : a.id};  // by parts: a choice of structs goes through scratch memory
 }
 LUCE_DEVICE Best wave_best(Best b) {
-    LUCE_UNROLL
-    for (int d = 16; d; d /= 2) {
-        const Best o = {shfl_xor(b.value, d), static_cast<int32_t>(shfl_xor(static_cast<uint32_t>(b.id), d))};
-        b = best_of(b, o);
-    }
-    return b;
+    return wave_join(b, [](const Best v, int d) {
+        return best_of(v, Best{shfl_xor(v.value, d), static_cast<int32_t>(shfl_xor(static_cast<uint32_t>(v.id), d))});
+    });
 }
 
 // Grid x: parts, y: rows; 256 threads.

@@ -143,7 +143,7 @@ LUCE_DEVICE void add_values_q8(const AttentionArgs& a, const uint8_t* tile, floa
     const uint32_t* v = reinterpret_cast<const uint32_t*>(tile);
     for (int b = 0; b < a.head_dim / 32; b++) {
         const float w = present ? p * read_scale(tile, a.head_dim, b, lane) : 0.0f;
-        const uint32_t top = wave_max(ops::to_bits(w) & 0x7fffffffu);  // w is not negative; NaN and Inf are above all
+        const uint32_t top = wave_join(ops::to_bits(w) & 0x7fffffffu, [](uint32_t v, int d) { return larger(v, shfl_xor(v, d)); });  // w is not negative; NaN and Inf are above all
         const bool finite = top < 0x7f800000u;
         if (finite && ops::from_bits(top) < 0x1p-100f) continue;
         const int exponent = finite ? static_cast<int>(top >> 23) - 127 : 0;
@@ -187,8 +187,7 @@ template <KvForm kForm> LUCE_DEVICE Part attend_segment(const AttentionArgs& a, 
         const int keys = position + 1 - t < kTile ? position + 1 - t : kTile;
         const uint8_t* tile = tile_of<kForm>(a, slot, kv_head, t);
         float p = score<kForm>(a, q, tile), top = lane < keys ? p : ops::from_bits(0xff800000u);
-        LUCE_UNROLL
-        for (int d = 16; d; d /= 2) top = ops::max(top, shfl_xor(top, d));
+        top = wave_join(top, [](float v, int d) { return ops::max(v, shfl_xor(v, d)); });
         if (!s.any) s.any = true, s.m = top;
         if (top > s.m) {
             const float c = ops::exp(s.m - top);

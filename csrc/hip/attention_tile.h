@@ -66,7 +66,6 @@ LUCE_DEVICE float lanes_max(float v) {
     else return ops::max(v, shfl_xor(v, 16));
 }
 LUCE_DEVICE uint32_t lanes_max_bits(uint32_t v) {
-    const auto larger = [](uint32_t a, uint32_t b) { return a > b ? a : b; };
     if constexpr (kLaneRows == 2) return v = larger(v, shfl_xor(v, 1)), larger(v, shfl_xor(v, 2));
     else return larger(v, shfl_xor(v, 16));
 }
@@ -241,8 +240,8 @@ LUCE_DEVICE void soften(const TileMemory<kBlocks>& mem, Scores& s, int wave, int
             s[r][h][e] = 16 * h + first + e <= last[r] ? ops::exp(s[r][h][e] - after) : 0.0f;
         }
         const float sum = tile_sum(s[r]);
-        mem.sum[wave * kQueries + q] = sum;  // every lane of a query writes the same
-        mem.rescale[wave * kQueries + q] = after > before ? ops::exp(before - after) : 1.0f;
+        const float rescale = after > before ? ops::exp(before - after) : 1.0f;
+        if (Map::frag_chunk(lane) == 0) mem.sum[wave * kQueries + q] = sum, mem.rescale[wave * kQueries + q] = rescale;
     }
     LUCE_UNROLL
     for (int i = 0; i < 4; i++) {
@@ -270,7 +269,8 @@ LUCE_DEVICE void tile_segment(const AttentionArgs& a, const TileMemory<kBlocks>&
                 const int h = i / kLaneKeys, e = i % kLaneKeys;
                 if (16 * h + first + e <= in_tile[r]) top = ops::max(top, s[r][h][e]);
             }
-            mem.top[wave * kQueries + Map::frag_row(lane, r)] = lanes_max(top);
+            top = lanes_max(top);
+            if (Map::frag_chunk(lane) == 0) mem.top[wave * kQueries + Map::frag_row(lane, r)] = top;
         }
     }
     barrier();

@@ -20,11 +20,9 @@ LUCE_DEVICE Quantized quantize4(const float (&v)[4]) {
         const uint32_t a = ops::to_bits(v[i]) & 0x7fffffffu;  // sizes order like their bits, NaN and Inf above all
         top = a > top ? a : top;
     }
-    LUCE_UNROLL
-    for (int d = 1; d < 8; d *= 2) {
-        const uint32_t o = shfl_xor(top, d);
-        top = o > top ? o : top;
-    }
+    top = larger(top, shfl_xor(top, 1));
+    top = larger(top, shfl_xor(top, 2));
+    top = larger(top, shfl_xor(top, 4));
     const bool finite = top < 0x7f800000u;
     const float amax = ops::from_bits(top), inv = 127.0f / amax;
     const bool zero = !finite || amax < 0x1p-100f;
