@@ -11,7 +11,8 @@ namespace lucebox::bindings {
 inline std::unique_ptr<hip::Device> open_device(const std::string& name, const std::string& order) {
     auto device = hip::open_emulated(name);
     if (order != "forward" && order != "backward" && order != "shuffled") throw py::value_error("order is " + order + "; forward, backward or shuffled");
-    device->set_order(order == "forward" ? hip::emulator::Order::kForward : order == "backward" ? hip::emulator::Order::kBackward : hip::emulator::Order::kShuffled);
+    using hip::emulator::Order;
+    device->set_order(order == "forward" ? Order::kForward : order == "backward" ? Order::kBackward : Order::kShuffled);
     return device;
 }
 

@@ -36,8 +36,8 @@ py::tuple deltanet(const std::vector<SpanTuple>& spans, int key_heads, int value
     float* S = on.copy(reorder_state(state.data(), n, true).data(), n);
     float *ru = on.copy(ring_u), *rab = on.copy(ring_ab);
     const ops::Acts y = on.acts(batch.rows, value_heads * ops::kHeadDim);
-    on.backend.deltanet({on.backend.use_batch(batch), key_heads, value_heads, eps, on.copy(u), on.copy(alpha), on.copy(beta), on.copy(z), on.copy(conv), on.copy(dt),
-                         on.copy(a), on.copy(norm), S, ru, rab, y});
+    on.backend.deltanet({on.backend.use_batch(batch), key_heads, value_heads, eps, on.copy(u), on.copy(alpha), on.copy(beta), on.copy(z), on.copy(conv),
+                         on.copy(dt), on.copy(a), on.copy(norm), S, ru, rab, y});
     on.back(state, S), on.back(ring_u, ru), on.back(ring_ab, rab);
     const std::vector<float> plain = reorder_state(state.data(), n, false);
     std::copy(plain.begin(), plain.end(), state.mutable_data());
@@ -99,7 +99,8 @@ py::array_t<float> forward(const std::shared_ptr<gguf::File>& file, const std::v
             for (int i = 0; i < b.wanted; i++) b.want[i] = first + i;
             model.head(b);
             const size_t vocab = static_cast<size_t>(config.vocab);
-            on.backend.download(logits.mutable_data() + static_cast<size_t>(at + first) * vocab, model.logits(), static_cast<size_t>(b.wanted) * vocab * sizeof(float));
+            float* to = logits.mutable_data() + static_cast<size_t>(at + first) * vocab;
+            on.backend.download(to, model.logits(), static_cast<size_t>(b.wanted) * vocab * sizeof(float));
         }
         at += rows;
     }

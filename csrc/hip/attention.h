@@ -141,9 +141,11 @@ template <KvForm kForm> LUCE_DEVICE float score(const AttentionArgs& a, const Qu
 LUCE_DEVICE void add_values_q8(const AttentionArgs& a, const uint8_t* tile, float p, bool present, uint32_t* words, float (&o)[kMaxBlocks]) {
     const int lane = lane_id();
     const uint32_t* v = reinterpret_cast<const uint32_t*>(tile);
+    LUCE_ROLLED  // unrolled it takes 169 registers for 69 (gfx1201)
     for (int b = 0; b < a.head_dim / 32; b++) {
         const float w = present ? p * read_scale(tile, a.head_dim, b, lane) : 0.0f;
-        const uint32_t top = wave_join(ops::to_bits(w) & 0x7fffffffu, [](uint32_t v, int d) { return larger(v, shfl_xor(v, d)); });  // w is not negative; NaN and Inf are above all
+        // w is not negative; NaN and Inf are above all.
+        const uint32_t top = wave_join(ops::to_bits(w) & 0x7fffffffu, [](uint32_t v, int d) { return larger(v, shfl_xor(v, d)); });
         const bool finite = top < 0x7f800000u;
         if (finite && ops::from_bits(top) < 0x1p-100f) continue;
         const int exponent = finite ? static_cast<int>(top >> 23) - 127 : 0;
@@ -180,7 +182,8 @@ template <KvForm kForm> LUCE_DEVICE void add_values(const AttentionArgs& a, cons
 }
 
 // One segment from key `start` on, tile by tile.
-template <KvForm kForm> LUCE_DEVICE Part attend_segment(const AttentionArgs& a, const Query& q, int slot, int kv_head, int start, int position, uint32_t* words) {
+template <KvForm kForm>
+LUCE_DEVICE Part attend_segment(const AttentionArgs& a, const Query& q, int slot, int kv_head, int start, int position, uint32_t* words) {
     Part s = {};
     const int lane = lane_id();
     for (int t = start; t < start + ops::kPage && t <= position; t += kTile) {
@@ -203,8 +206,8 @@ template <KvForm kForm> LUCE_DEVICE Part attend_segment(const AttentionArgs& a, 
 }
 
 LUCE_DEVICE float* part_at(const AttentionArgs& a, int part, int row, int head) {
-    const size_t at = (static_cast<size_t>(part * a.part_step) * static_cast<size_t>(a.rows) + static_cast<size_t>(row)) * static_cast<size_t>(a.heads) + static_cast<size_t>(head);
-    return a.parts + at * static_cast<size_t>(a.head_dim + 2);
+    const size_t at = static_cast<size_t>(part * a.part_step) * static_cast<size_t>(a.rows) + static_cast<size_t>(row);
+    return a.parts + (at * static_cast<size_t>(a.heads) + static_cast<size_t>(head)) * static_cast<size_t>(a.head_dim + 2);
 }
 
 // Grid x: parts, y: rows, z: kv heads.

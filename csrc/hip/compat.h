@@ -19,6 +19,7 @@
 #define LUCE_DYNAMIC_SHARED(name) extern __shared__ __align__(16) uint8_t name[]
 #define LUCE_TABLE static __device__ const
 #define LUCE_UNROLL _Pragma("unroll")
+#define LUCE_ROLLED _Pragma("unroll 1")
 #define LUCE_ENTRY(name, threads, blocks, Args, ...) \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Args args) { __VA_ARGS__(args); }
 namespace lucebox::hip {
@@ -42,6 +43,7 @@ LUCE_DEVICE void wave_barrier() { __syncwarp(); }
 #define LUCE_DYNAMIC_SHARED(name) extern __attribute__((shared)) __attribute__((aligned(16))) uint8_t name[]
 #define LUCE_TABLE static __attribute__((device)) const
 #define LUCE_UNROLL _Pragma("unroll")
+#define LUCE_ROLLED _Pragma("unroll 1")
 #define LUCE_ENTRY(name, threads, blocks, Args, ...) \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, threads))) void name(const Args args) { __VA_ARGS__(args); }
 namespace lucebox::hip {

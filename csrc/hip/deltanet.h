@@ -37,7 +37,8 @@ LUCE_DEVICE void prepare_rows(const DeltanetArgs& a, const ops::Span& span, int 
     }
     if (thread_id() < n) {
         const int i = first + thread_id(), heads = a.value_heads;
-        const size_t ring = (static_cast<size_t>(span.slot) * ops::kRing + static_cast<size_t>((span.position + i + ops::kRing) % ops::kRing)) * 2 * static_cast<size_t>(heads);
+        const size_t in_ring = static_cast<size_t>(span.slot) * ops::kRing + static_cast<size_t>((span.position + i + ops::kRing) % ops::kRing);
+        const size_t ring = in_ring * 2 * static_cast<size_t>(heads);
         const size_t own = static_cast<size_t>(i < 0 ? 0 : span.first + i) * static_cast<size_t>(heads) + static_cast<size_t>(head);
         const float alpha = i < 0 ? a.ring_ab[ring + static_cast<size_t>(head)] : a.alpha[own];
         const float beta = i < 0 ? a.ring_ab[ring + static_cast<size_t>(heads + head)] : a.beta[own];
@@ -95,8 +96,8 @@ LUCE_DEVICE void deltanet_step(const DeltanetArgs& a) {
     const ops::Span span = a.batch->span[block_id_z()];
     float* rows = reinterpret_cast<float*>(memory);
     const int head = block_id(), t = thread_id(), value = t / 4, quarter = t % 4;
-    Float4* state = reinterpret_cast<Float4*>(a.state) + (static_cast<size_t>(span.slot) * static_cast<size_t>(a.value_heads) + static_cast<size_t>(head)) * 4096 +
-                    block_id_y() * kDeltaValues * 4 + t;
+    const size_t state_head = static_cast<size_t>(span.slot) * static_cast<size_t>(a.value_heads) + static_cast<size_t>(head);
+    Float4* state = reinterpret_cast<Float4*>(a.state) + state_head * 4096 + block_id_y() * kDeltaValues * 4 + t;
     float S[32];
     LUCE_UNROLL
     for (int j = 0; j < 8; j++) {
@@ -131,8 +132,9 @@ LUCE_DEVICE void keep_row(const DeltanetArgs& a, int row) {
     const int in = row - span.first, heads = a.value_heads, channels = (2 * a.key_heads + heads) * kHeadDim, step = (heads + 7) / 8 * 256;
     if (in < span.rows - ops::kRing) return;
     const size_t at = static_cast<size_t>(span.slot) * ops::kRing + static_cast<size_t>((span.position + in) % ops::kRing);
-    for (int i = block_id_y() * 256 + thread_id(); i < channels; i += step)
-        a.ring_u[at * static_cast<size_t>(channels) + static_cast<size_t>(i)] = a.u[static_cast<size_t>(row) * static_cast<size_t>(channels) + static_cast<size_t>(i)];
+    const float* from = a.u + static_cast<size_t>(row) * static_cast<size_t>(channels);
+    float* to = a.ring_u + at * static_cast<size_t>(channels);
+    for (int i = block_id_y() * 256 + thread_id(); i < channels; i += step) to[i] = from[i];
     for (int i = block_id_y() * 256 + thread_id(); i < 2 * heads; i += step) {
         const size_t own = static_cast<size_t>(row) * static_cast<size_t>(heads) + static_cast<size_t>(i % heads);
         a.ring_ab[at * 2 * static_cast<size_t>(heads) + static_cast<size_t>(i)] = i < heads ? a.alpha[own] : a.beta[own];

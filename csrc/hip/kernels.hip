@@ -28,11 +28,13 @@ LUCE_ENTRY(luce_deltanet_finish, 256, 1, DeltanetArgs, deltanet_finish)
 LUCE_ATTENTION(q8_0, Q8_0)
 LUCE_ATTENTION(f16, F16)
 LUCE_ATTENTION(f32, F32)
+#if !defined(LUCE_DOT_TILES)
 #define LUCE_ATTENTION_TILE(name, blocks) \
     LUCE_ENTRY(luce_attention_tile_##name##_segment, 256, 2, AttentionArgs, attention_tile<blocks, false>) \
     LUCE_ENTRY(luce_attention_tile_##name##_group, 256, 1, AttentionArgs, attention_tile<blocks, true>)
 LUCE_ATTENTION_TILE(q8_0_d128, 4)
 LUCE_ATTENTION_TILE(q8_0_d256, 8)
+#endif
 LUCE_ENTRY(luce_attention_join_groups, 256, 1, AttentionArgs, attention_join_groups)
 LUCE_ENTRY(luce_attention_join, 256, 1, AttentionArgs, attention_join)
 

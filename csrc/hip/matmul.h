@@ -76,7 +76,8 @@ template <int kRows> LUCE_DEVICE void stage(const Staged<kRows>& s, const Rows& 
 }
 
 // Dot of a group: P of the contract.
-template <class T> LUCE_DEVICE int dot_group(const uint32_t (&lo)[4], const uint32_t (&hi)[4], const Word4& a, const Word4& b, const typename T::Scales& s, int g) {
+template <class T>
+LUCE_DEVICE int dot_group(const uint32_t (&lo)[4], const uint32_t (&hi)[4], const Word4& a, const Word4& b, const typename T::Scales& s, int g) {
     int low = dot4(lo[1], a.z, dot4(lo[0], a.x, 0)), high = dot4(hi[1], a.w, dot4(hi[0], a.y, T::kHalves ? 0 : low));
     if constexpr (T::kHalves) {
         low = dot4(lo[3], b.z, dot4(lo[2], b.x, low)), high = dot4(hi[3], b.w, dot4(hi[2], b.y, high));
@@ -124,7 +125,8 @@ template <class T, int kRows> LUCE_DEVICE void matmul_dot(const MatmulArgs& a) {
     LUCE_DYNAMIC_SHARED(memory);  // [waves][kRows * kDotRow], then [kRows * 32] totals
     LUCE_SHARED(uint32_t, table, T::kTableWords > 0 ? T::kTableWords : 1);
     const auto [part, tile] = find_part(a);
-    const int lane = lane_id(), wave = uniform(thread_id() / 32), k = a.x.columns, segments = (k + ops::kSegment - 1) / ops::kSegment, row = block_id_y() * kRows;
+    const int lane = lane_id(), wave = uniform(thread_id() / 32), row = block_id_y() * kRows;
+    const int k = a.x.columns, segments = (k + ops::kSegment - 1) / ops::kSegment;
     const uint8_t* records = part.weight + static_cast<size_t>(tile) * static_cast<size_t>(k / T::kBlock) * T::kRecord;
     const Staged<kRows> x{memory + wave * kRows * kDotRow};
     float* totals = reinterpret_cast<float*>(memory + a.waves * kRows * kDotRow);
@@ -134,8 +136,10 @@ template <class T, int kRows> LUCE_DEVICE void matmul_dot(const MatmulArgs& a) {
         Chain c[kRows] = {};
         stage(x, a.x, row, s * kGroups, groups);
         barrier();
-        for (int g = 0; g < groups; g += 8)
-            dot_eight<T, kRows>(c, records + static_cast<size_t>((s * kGroups + g) * 32 / T::kBlock) * T::kRecord, x, g, groups - g < 8 ? groups - g : 8, table);
+        for (int g = 0; g < groups; g += 8) {
+            const uint8_t* record = records + static_cast<size_t>((s * kGroups + g) * 32 / T::kBlock) * T::kRecord;
+            dot_eight<T, kRows>(c, record, x, g, groups - g < 8 ? groups - g : 8, table);
+        }
         barrier();
         for (int m = 0; m < kRows; m++) reinterpret_cast<float*>(x.at)[m * 32 + lane] = c[m].acc;
         barrier();
@@ -262,7 +266,8 @@ template <class T, int kRows> LUCE_DEVICE void matmul_tile(const MatmulArgs& a) 
     LUCE_DYNAMIC_SHARED(memory);  // [waves][kSums], then [kRows * 16] totals
     LUCE_SHARED(uint32_t, table, T::kTableWords > 0 ? T::kTableWords : 1);
     const auto [part, tile] = find_part(a);
-    const int lane = lane_id(), wave = uniform(thread_id() / 32), k = a.x.columns, segments = (k + ops::kSegment - 1) / ops::kSegment, row = block_id_y() * kRows;
+    const int lane = lane_id(), wave = uniform(thread_id() / 32), row = block_id_y() * kRows;
+    const int k = a.x.columns, segments = (k + ops::kSegment - 1) / ops::kSegment;
     const uint8_t* records = part.weight + static_cast<size_t>(tile / 2) * static_cast<size_t>(k / T::kBlock) * T::kRecord;
     float* sums = reinterpret_cast<float*>(memory);
     float* totals = sums + a.waves * kSums;

@@ -57,7 +57,8 @@ template <class T> LUCE_DEVICE void embed_float(const EmbedArgs& a) {
     const int row = block_id();
     if (row >= a.batch->rows) return;
     const uint8_t* from = a.data + static_cast<size_t>(a.batch->token[row]) * static_cast<size_t>(a.columns) * T::kBytes;
-    for (int i = thread_id(); i < a.columns; i += 256) a.h[static_cast<size_t>(row) * static_cast<size_t>(a.columns) + static_cast<size_t>(i)] = T::value(from + static_cast<size_t>(i) * T::kBytes);
+    float* h = a.h + static_cast<size_t>(row) * static_cast<size_t>(a.columns);
+    for (int i = thread_id(); i < a.columns; i += 256) h[i] = T::value(from + static_cast<size_t>(i) * T::kBytes);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The tile product where there is no matrix unit: dot4 and shuffles, fragments and sums as on gfx12. Needs shfl, shfl_xor and dot4.
 #pragma once
+#define LUCE_DOT_TILES  // kernels that live on tile products are left out
 
 namespace lucebox::hip {
 namespace {

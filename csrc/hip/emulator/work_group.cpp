@@ -178,7 +178,8 @@ void run_group(Group& g, std::vector<int>& order) {
     for (int t = 0; t < g.threads; t++) {
         const Fibre &f = g.fibre[t], &first = g.fibre[0], &of_wave = g.fibre[t & ~31];
         if (f.barriers != first.barriers || f.exchanges != of_wave.exchanges) {
-            g.fault = join("work-item ", t, " ends after ", f.barriers, " barriers and ", f.exchanges, " exchanges, others after ", first.barriers, " and ", of_wave.exchanges);
+            g.fault = join("work-item ", t, " ends after ", f.barriers, " barriers and ", f.exchanges, " exchanges, others after ", first.barriers,
+                           " and ", of_wave.exchanges);
             return;
         }
     }
@@ -270,7 +271,8 @@ void run(const Launch& launch) {
     Group& g = group();
     LUCE_CHECK(launch.threads > 0 && launch.threads % 32 == 0 && static_cast<int>(launch.threads) <= launch.kernel->max_threads, kDevice, launch.kernel->name,
                ": ", launch.threads, " work-items a workgroup; a multiple of 32 up to ", launch.kernel->max_threads);
-    LUCE_CHECK(launch.shared_bytes <= kSharedBytes, kDevice, launch.kernel->name, ": ", launch.shared_bytes, " bytes of workgroup memory; at most ", kSharedBytes);
+    LUCE_CHECK(launch.shared_bytes <= kSharedBytes, kDevice, launch.kernel->name, ": ", launch.shared_bytes, " bytes of workgroup memory; at most ",
+               kSharedBytes);
     g.threads = static_cast<int>(launch.threads), g.launch = &launch, g.fault.clear();
     running = &g;
     std::vector<int> order;

@@ -15,6 +15,7 @@
 #define LUCE_DYNAMIC_SHARED(name) uint8_t* const name = ::lucebox::hip::emulator::dynamic_memory()
 #define LUCE_TABLE [[maybe_unused]] static const
 #define LUCE_UNROLL
+#define LUCE_ROLLED
 #define LUCE_ENTRY(name, threads, blocks, Args, ...) \
     namespace { \
     void name##_body(const void* args) { __VA_ARGS__(*static_cast<const Args*>(args)); } \

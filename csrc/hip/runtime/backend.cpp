@@ -18,7 +18,7 @@ uint64_t batch_bytes(const ops::Limits& l) {
 }
 uint64_t best_bytes(const ops::Limits& l) { return aligned(static_cast<uint64_t>(l.max_rows) * kArgmaxParts * sizeof(Best)); }
 uint64_t part_bytes(const ops::Limits& l) {
-    return l.heads == 0 ? 0 : aligned(static_cast<uint64_t>(kRowParts) * static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(l.head_dim + 2) * sizeof(float));
+    return aligned(static_cast<uint64_t>(kRowParts) * static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(l.head_dim + 2) * sizeof(float));
 }
 }  // namespace
 

@@ -155,7 +155,9 @@ void pack(Type type, const uint8_t* data, int rows, int columns, int first, int 
 }
 
 namespace {
-size_t group_at(int row, int columns, int group) { return (static_cast<size_t>(row / kTileRows) * static_cast<size_t>(columns / 32) + static_cast<size_t>(group)) * kTileRows; }
+size_t group_at(int row, int columns, int group) {
+    return (static_cast<size_t>(row / kTileRows) * static_cast<size_t>(columns / 32) + static_cast<size_t>(group)) * kTileRows;
+}
 size_t byte_at(int row, int columns, int k) {
     const int in = k % 32;
     return (group_at(row, columns, k / 32) + static_cast<size_t>(row % kTileRows)) * 32 + static_cast<size_t>(in % 16 / 4 * 8 + in / 16 * 4 + in % 4);
