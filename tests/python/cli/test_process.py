@@ -19,8 +19,16 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def start(environment: dict[str, str], *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """As a terminal starts it: tests that run in the background inherit a Ctrl-C that is ignored."""
     pipe = subprocess.PIPE
-    return subprocess.Popen([*COMMAND, *arguments], stdin=stdin, stdout=pipe, stderr=pipe, env=environment)
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=stdin,
+        stdout=pipe,
+        stderr=pipe,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def test_ctrl_c_ends_a_reply_with_130(environment: dict[str, str]) -> None:
