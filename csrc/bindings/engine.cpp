@@ -1,12 +1,8 @@
-#include "bindings/bindings.h"
+#include "bindings/engine.h"
 #include "cpu/backend.h"
-#include "engine/engine.h"
-#include <mutex>
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
-
-namespace py = pybind11;
 
 namespace lucebox::bindings {
 
@@ -25,18 +21,6 @@ void poll_signals() {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// An engine runs one call at a time; a second thread waits for its turn.
-struct PyEngine {
-    std::unique_ptr<Engine> engine;
-    std::mutex turn;
-
-    template <class Call> void exclusive(const Call& call) {
-        const py::gil_scoped_release release;
-        const std::lock_guard lock(turn);
-        call();
-    }
-};
-
 std::unique_ptr<PyEngine> open_engine(const FilePointer& file, const Options& options, const py::object& progress) {
     Engine::Progress report;
     if (!progress.is_none())
@@ -48,6 +32,7 @@ std::unique_ptr<PyEngine> open_engine(const FilePointer& file, const Options& op
     const py::gil_scoped_release release;
     auto self = std::make_unique<PyEngine>();
     self->engine = std::make_unique<Engine>(file, options, report);
+    self->decoder = std::make_unique<engine::Decoder>(*self->engine);
     return self;
 }
 
@@ -120,7 +105,8 @@ void init_engine(py::module_& m) {
         .def_property_readonly("kind", [](const ops::PlanEntry& e) { return e.mapped ? "mapped" : "allocated"; })
         .def("__repr__", [](const ops::PlanEntry& e) { return join("PlanEntry(", e.name, ", ", e.bytes, ")"); });
     m.def("plan", [](const FilePointer& file, const py::kwargs& options) { return Engine::plan(*file, make_options(options)); }, py::arg("file"));
-    py::class_<PyEngine>(m, "Engine")
+    py::class_<PyEngine> engine_class(m, "Engine");
+    engine_class
         .def(py::init([](const FilePointer& file, const py::object& progress, const py::kwargs& options) {
                  return open_engine(file, make_options(options), progress);
              }),
@@ -141,9 +127,11 @@ void init_engine(py::module_& m) {
                  return e.engine->length(slot);
              },
              py::arg("slot"))
-        .def("reset", [](PyEngine& e, int slot) { e.exclusive([&] { e.engine->reset(slot); }); }, py::arg("slot"))
+        .def("reset", [](PyEngine& e, int slot) { e.exclusive([&] { e.decoder->end(slot); }); }, py::arg("slot"))
         .def("forward", &forward, py::arg("batch"), py::arg("logits") = "last")
-        .def("hidden", &hidden, py::arg("ids"), py::arg("layers"));
+        .def("hidden", &hidden, py::arg("ids"), py::arg("layers"))
+        .def_property_readonly("free_pages", [](const PyEngine& e) { return e.engine->free_pages(); });
+    init_decoder(engine_class, m);
 }
 
 }  // namespace lucebox::bindings

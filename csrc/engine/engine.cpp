@@ -24,7 +24,9 @@ Engine::Engine(std::shared_ptr<const gguf::File> file, const Options& options, c
       shape_(check_options(options_, config_)),
       rope_(config_.theta, config_.rope_dims),
       pages_(shape_.slots, shape_.pages_a_slot()),
-      length_(static_cast<size_t>(shape_.slots)) {
+      length_(static_cast<size_t>(shape_.slots)),
+      pending_(static_cast<size_t>(shape_.slots)),
+      looked_at_(static_cast<size_t>(shape_.slots)) {
     const ops::FloatMode mode;
     backend_ = open_backend(options_, false);
     check_fits(plan(*file_, options_), backend_->free_bytes());
@@ -41,7 +43,8 @@ void Engine::reset(int slot) {
     LUCE_CHECK(slot >= 0 && slot < shape_.slots, kRequest, "slot is ", slot, "; the engine has ", shape_.slots);
     model_->reset(slot);
     pages_.release(slot);
-    length_[static_cast<size_t>(slot)] = 0;
+    const auto at = static_cast<size_t>(slot);
+    length_[at] = pending_[at] = looked_at_[at] = 0;
 }
 
 void Engine::check(std::span<const Request> requests) const {
@@ -71,7 +74,12 @@ std::vector<Engine::Part> Engine::fill(std::span<const Request> requests, std::v
         const int rows = std::min(left, shape_.max_rows - batch_.rows);
         if (rows == 0) continue;
         parts.push_back({i, done[i], rows});
-        batch_.span[batch_.spans++] = {.slot = slot, .first = batch_.rows, .rows = rows, .position = length(slot), .pending = 0, .commit = true};
+        batch_.span[batch_.spans++] = {.slot = slot,
+                                       .first = batch_.rows,
+                                       .rows = rows,
+                                       .position = length(slot),
+                                       .pending = pending_[static_cast<size_t>(slot)],
+                                       .commit = requests[i].commit};
         for (int r = 0; r < rows; r++, batch_.rows++) {
             const int row = batch_.rows, half = config_.rope_dims / 2;
             batch_.token[row] = requests[i].ids[static_cast<size_t>(done[i] + r)];
@@ -85,21 +93,67 @@ std::vector<Engine::Part> Engine::fill(std::span<const Request> requests, std::v
 }
 
 // Runs the batch and moves the slots on.
-void Engine::run(std::span<const Request> requests, const std::vector<Part>& parts, const model::Qwen35::Tap& tap) {
-    for (const Part& part : parts) {
-        const int slot = requests[part.request].slot;
-        if (!pages_.reserve(slot, length(slot) + part.rows)) continue;
-        const auto& pages = pages_.of(slot);
-        backend_->upload(model_->page_table() + static_cast<size_t>(slot) * static_cast<size_t>(pages_.pages_a_slot()), pages.data(), pages.size() * sizeof(int32_t));
+void Engine::run(const model::Qwen35::Tap& tap) {
+    for (int i = 0; i < batch_.spans; i++) {
+        const ops::Span& span = batch_.span[i];
+        if (!pages_.reserve(span.slot, span.position + span.rows)) continue;
+        const auto& pages = pages_.of(span.slot);
+        backend_->upload(model_->page_table() + static_cast<size_t>(span.slot) * static_cast<size_t>(pages_.pages_a_slot()), pages.data(), pages.size() * sizeof(int32_t));
     }
     model_->forward(batch_, tap);
-    for (const Part& part : parts) length_[static_cast<size_t>(requests[part.request].slot)] += part.rows;
+    for (int i = 0; i < batch_.spans; i++) {
+        const ops::Span& span = batch_.span[i];
+        const auto slot = static_cast<size_t>(span.slot);
+        pending_[slot] = 0;  // the states have them now
+        looked_at_[slot] = span.commit ? 0 : span.rows;
+        if (span.commit) length_[slot] += span.rows;
+    }
 }
 
-void Engine::run_head(int first, int count) {
-    batch_.wanted = count;
-    std::copy_n(wanted_.begin() + first, count, batch_.want);
+void Engine::run_head(std::span<const int32_t> rows, int32_t* best) {
+    batch_.wanted = static_cast<int>(rows.size());
+    std::copy(rows.begin(), rows.end(), batch_.want);
     model_->head(batch_);
+    backend_->download(best, model_->best(), rows.size() * sizeof(int32_t));
+    if (std::find_if(best, best + rows.size(), [](int32_t id) { return id < 0; }) != best + rows.size()) explain_nan();
+}
+
+void Engine::run_batch(std::span<const Request> requests) {
+    check(requests);
+    size_t rows = 0;
+    for (const Request& request : requests) {
+        rows += request.ids.size();
+        LUCE_CHECK(request.commit || request.ids.size() <= ops::kMaxPending, kRequest, "slot ", request.slot, " is given ", request.ids.size(),
+                   " tokens to look at; at most ", int{ops::kMaxPending}, " can be kept");
+    }
+    LUCE_CHECK(rows >= 1 && rows <= static_cast<size_t>(shape_.max_rows), kRequest, "the step has ", rows, " rows; it may have 1 to ", shape_.max_rows);
+    const ops::FloatMode mode;
+    std::vector<int> done(requests.size());
+    fill(requests, done);
+    try {
+        run({});
+    } catch (...) {
+        for (const Request& request : requests) reset(request.slot);
+        throw;
+    }
+}
+
+void Engine::head(std::span<const int32_t> rows, int32_t* best, float* logits) {
+    const ops::FloatMode mode;
+    const size_t vocab = static_cast<size_t>(config_.vocab);
+    for (size_t at = 0; at < rows.size(); at += model::kHeadRows) {
+        const auto part = rows.subspan(at, std::min<size_t>(model::kHeadRows, rows.size() - at));
+        run_head(part, best + at);
+        if (logits) backend_->download(logits + at * vocab, model_->logits(), part.size() * vocab * sizeof(float));
+    }
+}
+
+void Engine::accept(int slot, int count) {
+    const auto at = static_cast<size_t>(slot);
+    LUCE_CHECK(count >= 0 && count <= looked_at_.at(at), kRequest, "slot ", slot, " is to keep ", count, " rows; ", looked_at_.at(at), " were looked at");
+    length_[at] += count;
+    pending_[at] = count;
+    looked_at_[at] = 0;
 }
 
 void Engine::read_logits(std::span<const Request> requests, const std::vector<Part>& parts, Want want, void* out) {
@@ -120,11 +174,9 @@ void Engine::read_logits(std::span<const Request> requests, const std::vector<Pa
     const size_t vocab = static_cast<size_t>(config_.vocab);
     for (size_t at = 0; at < wanted_.size(); at += model::kHeadRows) {
         const size_t count = std::min<size_t>(model::kHeadRows, wanted_.size() - at);
-        run_head(static_cast<int>(at), static_cast<int>(count));
         int32_t best[model::kHeadRows];
-        backend_->download(best, model_->best(), count * sizeof(int32_t));
+        run_head({wanted_.data() + at, count}, best);
         for (size_t i = 0; i < count; i++) {
-            if (best[i] < 0) explain_nan(requests, parts);
             if (want == Want::kArgmax) static_cast<int32_t*>(out)[place[at + i]] = best[i];
             else backend_->download(static_cast<float*>(out) + place[at + i] * vocab, model_->logits() + i * vocab, vocab * sizeof(float));
         }
@@ -132,7 +184,7 @@ void Engine::read_logits(std::span<const Request> requests, const std::vector<Pa
 }
 
 // The step again, with a look at each layer: the first whose rows are no numbers is to blame.
-void Engine::explain_nan(std::span<const Request> requests, const std::vector<Part>& parts) {
+void Engine::explain_nan() {
     std::string where = "the output head";
     bool found = false;
     std::vector<float> h(static_cast<size_t>(batch_.rows) * static_cast<size_t>(config_.hidden));
@@ -141,7 +193,7 @@ void Engine::explain_nan(std::span<const Request> requests, const std::vector<Pa
         if (found || std::all_of(h.begin(), h.end(), [](float x) { return x - x == 0.0f; })) return;
         found = true, where = join("layer ", layer, config_.recurrent[static_cast<size_t>(layer)] ? " (DeltaNet)" : " (attention)");
     });
-    for (const Part& part : parts) reset(requests[part.request].slot);
+    for (int i = 0; i < batch_.spans; i++) reset(batch_.span[i].slot);
     throw Error(Kind::kDevice, join("the logits are no numbers; first seen in ", where,
                                     "; the file's weights are damaged or overflow: check it with `lucebox inspect --check`"));
 }
@@ -152,7 +204,7 @@ void Engine::forward(std::span<const Request> requests, Want want, void* out, co
     std::vector<int> done(requests.size());
     try {
         for (auto parts = fill(requests, done); !parts.empty(); parts = fill(requests, done)) {
-            run(requests, parts, {});
+            run({});
             if (want != Want::kNone) read_logits(requests, parts, want, out);
             if (poll) poll();
         }
@@ -173,7 +225,7 @@ void Engine::hidden(std::span<const int32_t> ids, std::span<const int> layers, f
     try {
         for (auto parts = fill({&request, 1}, done); !parts.empty(); parts = fill({&request, 1}, done)) {
             const size_t first = static_cast<size_t>(parts[0].first), rows = static_cast<size_t>(parts[0].rows);
-            run({&request, 1}, parts, [&](int layer, const float* h) {
+            run([&](int layer, const float* h) {
                 for (size_t i = 0; i < layers.size(); i++)
                     if (layers[i] == layer) backend_->download(out + (i * ids.size() + first) * width, h, rows * width * sizeof(float));
             });

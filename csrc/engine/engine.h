@@ -20,10 +20,11 @@ struct Options {
     std::string kernels;            // folder of the GPU kernels
 };
 
-// Tokens to append to a slot.
+// Tokens to append to a slot. Without commit they only stand for a look ahead: accept() says how many of them the sequence keeps.
 struct Request {
     int slot;
     std::span<const int32_t> ids;
+    bool commit = true;
 };
 enum class Want { kNone, kAll, kLast, kArgmax };
 
@@ -44,6 +45,13 @@ public:
     void hidden(std::span<const int32_t> ids, std::span<const int> layers, float* out, const Poll& poll);
     void reset(int slot);
 
+    // One forward over all requests, at most max_rows rows in all; rows of the batch are those of the requests in order. Throws as forward.
+    void run_batch(std::span<const Request> requests);
+    // Of rows of the last batch, ascending: argmax [rows] and, unless null, logits [rows, vocab]. A NaN throws kDevice and resets the batch's slots.
+    void head(std::span<const int32_t> rows, int32_t* best, float* logits);
+    // Keeps the first `count` rows that the last batch gave the slot without commit; each such request may be followed by one accept.
+    void accept(int slot, int count);
+
     int length(int slot) const { return length_.at(static_cast<size_t>(slot)); }
     const model::Config& config() const { return config_; }
     const Options& options() const { return options_; }
@@ -57,10 +65,10 @@ private:
     };
     void check(std::span<const Request> requests) const;
     std::vector<Part> fill(std::span<const Request> requests, std::vector<int>& done);
-    void run(std::span<const Request> requests, const std::vector<Part>& parts, const model::Qwen35::Tap& tap);
+    void run(const model::Qwen35::Tap& tap);
     void read_logits(std::span<const Request> requests, const std::vector<Part>& parts, Want want, void* out);
-    void run_head(int first, int count);
-    [[noreturn]] void explain_nan(std::span<const Request> requests, const std::vector<Part>& parts);
+    void run_head(std::span<const int32_t> rows, int32_t* best);
+    [[noreturn]] void explain_nan();
 
     std::shared_ptr<const gguf::File> file_;
     Options options_;
@@ -72,6 +80,8 @@ private:
     std::unique_ptr<model::Qwen35> model_;
     Pages pages_;
     std::vector<int> length_;
+    std::vector<int> pending_;     // of them, rows that the DeltaNet states lack (ops/deltanet.h)
+    std::vector<int> looked_at_;   // rows of the last batch that were not committed
     ops::Batch batch_{};
     std::vector<float> cos_, sin_;
     std::vector<int32_t> wanted_;  // rows of the batch whose logits are asked for

@@ -17,11 +17,14 @@ bool before(const Candidate& a, const Candidate& b) { return a.logit > b.logit |
 
 // The first `count` candidates in order.
 std::vector<Candidate> ordered(const float* logits, size_t vocab, size_t count) {
-    std::vector<Candidate> all(vocab);
+    std::vector<Candidate> all;
+    all.reserve(vocab);
     for (size_t i = 0; i < vocab; i++) {
         LUCE_CHECK(logits[i] == logits[i], kDevice, "logit ", i, " is NaN");
-        all[i] = {logits[i], static_cast<int32_t>(i)};
+        if (logits[i] != -INFINITY) all.push_back({logits[i], static_cast<int32_t>(i)});
     }
+    LUCE_CHECK(!all.empty(), kRequest, "no token is left to choose: mask, bias and minimum length forbid all of them");
+    count = std::min(count, all.size());
     std::partial_sort(all.begin(), all.begin() + static_cast<ptrdiff_t>(count), all.end(), before);
     all.resize(count);
     return all;
@@ -62,25 +65,42 @@ double uniform(uint64_t seed, uint32_t position, uint32_t choice, Purpose purpos
     return (c[0] >> 8) * 0x1p-24;
 }
 
-int32_t sample(const float* logits, size_t vocab, const SamplingParams& p, uint32_t position, uint32_t choice) {
+Distribution distribution(const float* logits, size_t vocab, const SamplingParams& p) {
     check(p);
-    if (p.temperature == 0) return ordered(logits, vocab, 1)[0].id;
-    const size_t count = p.top_k > 0 ? std::min(vocab, static_cast<size_t>(p.top_k)) : vocab;
+    const size_t count = p.temperature == 0 ? 1 : p.top_k > 0 ? std::min(vocab, static_cast<size_t>(p.top_k)) : vocab;
     const std::vector<Candidate> candidates = ordered(logits, vocab, count);
+    if (candidates.size() == 1) return {{candidates[0].id}, {1}, 1};
     std::vector<double> weight;
     double total = 0;
     for (const Candidate& c : candidates) {
         weight.push_back(exp((static_cast<double>(c.logit) - static_cast<double>(candidates[0].logit)) / p.temperature));
         total += weight.back();
     }
-    size_t kept = 0;
-    double sum = 0;
-    while (kept < weight.size() && (kept == 0 || (sum < p.top_p * total && weight[kept] >= p.min_p))) sum += weight[kept++];
-    const double target = uniform(p.seed, position, choice, Purpose::kToken) * sum;
+    Distribution kept;
+    for (size_t i = 0; i < weight.size() && (i == 0 || (kept.sum < p.top_p * total && weight[i] >= p.min_p)); i++) {
+        kept.id.push_back(candidates[i].id), kept.weight.push_back(weight[i]);
+        kept.sum += weight[i];
+    }
+    return kept;
+}
+
+double Distribution::probability(int32_t token) const {
+    for (size_t i = 0; i < id.size(); i++)
+        if (id[i] == token) return weight[i] / sum;
+    return 0;
+}
+
+int32_t Distribution::at(double u) const {
+    const double target = u * sum;
     double below = 0;
-    for (size_t i = 0; i < kept; i++)
-        if ((below += weight[i]) > target) return candidates[i].id;
-    return candidates[kept - 1].id;  // rounding of the last sum
+    for (size_t i = 0; i < id.size(); i++)
+        if ((below += weight[i]) > target) return id[i];
+    return id.back();  // rounding of the last sum
+}
+
+int32_t sample(const float* logits, size_t vocab, const SamplingParams& p, uint32_t position, uint32_t choice) {
+    const Distribution d = distribution(logits, vocab, p);
+    return d.id.size() == 1 ? d.id[0] : d.at(uniform(p.seed, position, choice, Purpose::kToken));
 }
 
 }  // namespace lucebox::spec

@@ -154,6 +154,93 @@ class Engine:
         Keeps no state; slot 0 must be empty.
         """
 
+    free_pages: int
+    """KV pages of 256 tokens that no slot holds."""
+    def begin(self, slot: int, params: SequenceParams, prompt_ids: Sequence[int]) -> None:
+        """A new sequence in the slot; steps feed its prompt. Raises RequestError."""
+    def step(self, work: Sequence[StepWork]) -> list[StepResult]:
+        """One forward over all work, at most max_rows rows, each slot once; results in the same order.
+
+        Raises RequestError and ContextFullError before any work, DeviceError (the slots of the call are empty then).
+        """
+    def propose(self, slots_and_limits: Sequence[tuple[int, int]]) -> list[Proposal]:
+        """What a step would draft for (slot, limit), for those who need to know it before: masks go row by row."""
+    def rows_needed(self, slot: int, limit: int) -> int:
+        """Rows that a decode of the slot with this limit takes at most."""
+
+class SequenceParams:
+    """How a sequence is sampled, judged and ended. Raises RequestError at `begin` for values out of range.
+
+    temperature 0 = greedy; top_k 0, top_p 1, min_p 0 = off; seed and choice: of the random numbers.
+    repetition_penalty (of prompt and output), presence_penalty, frequency_penalty (of the output), logit_bias {id: bias}.
+    end_ids: nothing is emitted behind one of them. min_tokens: output before which no end id may come.
+    logprobs: -1 none, else the token's and so many best ones'. speculative: "match" (the text of plain decoding),
+    "reject" (the law of plain decoding), "off". lookup: draft from the sequence's own history.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        seed: int = 0,
+        choice: int = 0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: dict[int, float] = ...,
+        end_ids: Sequence[int] = (),
+        min_tokens: int = 0,
+        logprobs: int = -1,
+        speculative: str = "match",
+        lookup: bool = True,
+    ) -> None: ...
+
+class StepWork:
+    """A slot's part of a step.
+
+    ids: a chunk of the prompt, `emit` with its last one; without ids a decode, of at most `limit` tokens. draft: proposed
+    in place of the engine's own proposal. masks: u32 [rows, (vocab + 31) // 32], bits of the tokens that are allowed
+    next, and after each drafted token. look: judge only, the sequence stays as it is. logits: give the rows' logits.
+    """
+
+    def __init__(
+        self,
+        slot: int,
+        ids: Sequence[int] = (),
+        *,
+        emit: bool = False,
+        limit: int = 1,
+        draft: Sequence[int] | None = None,
+        masks: npt.NDArray[np.uint32] | None = None,
+        look: bool = False,
+        logits: bool = False,
+    ) -> None: ...
+
+class Proposal:
+    ids: list[int]
+    confidence: list[float]
+    """Of each id, by the drafter; empty where it has none."""
+    source: Literal["none", "lookup", "drafter", "drafter+lookup", "given"]
+
+class StepResult:
+    slot: int
+    error: str
+    """Not empty: this sequence could not go on (nothing is left to choose) and has ended."""
+    token_ids: list[int]
+    drafted: int
+    accepted: int
+    source: Literal["none", "lookup", "drafter", "drafter+lookup", "given"]
+    logprobs: list[tuple[float, list[tuple[int, float]]]]
+    """One a token, where asked for: its own, and the best ones'."""
+    logits: npt.NDArray[np.float32] | None
+    """[tokens, vocab], where asked for."""
+    draft_ms: float
+    verify_ms: float
+    """Of the whole step."""
+
 class SamplingParams:
     """temperature 0 = greedy. top_k 0, top_p 1, min_p 0 = off. Raises RequestError for values out of range."""
 

@@ -1,0 +1,264 @@
+#include "engine/decoder.h"
+#include "ops/float_mode.h"
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace lucebox::engine {
+
+namespace {
+
+using spec::Purpose;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+bool is_end(const Sequence& s, int32_t id) { return std::ranges::find(s.params.end_ids, id) != s.params.end_ids.end(); }
+
+// Whether a row's token is its argmax, so that its logits need not be read.
+bool plain_row(const Sequence& s, const StepWork& work) {
+    const SequenceParams& p = s.params;
+    return p.sampling.temperature == 0 && p.penalties.none() && p.logprobs < 0 && work.masks.empty() && (p.min_tokens <= s.emitted() || p.end_ids.empty());
+}
+
+// What is left of p where a token drawn from q was not accepted: max(0, p - q), or p itself if rounding leaves nothing.
+int32_t draw_residual(const spec::Distribution& p, const spec::Proposal& proposal, size_t row, double u) {
+    spec::Distribution rest;
+    for (size_t i = 0; i < p.id.size(); i++) {
+        const double q = proposal.drawn_from.empty() ? (p.id[i] == proposal.ids[row] ? 1.0 : 0.0) : proposal.drawn_from[row].probability(p.id[i]);
+        const double weight = std::max(0.0, p.weight[i] / p.sum - q);
+        if (weight == 0) continue;
+        rest.id.push_back(p.id[i]), rest.weight.push_back(weight);
+        rest.sum += weight;
+    }
+    return rest.id.empty() ? p.at(u) : rest.at(u);
+}
+
+}  // namespace
+
+Decoder::Decoder(Engine& engine) : engine_(engine), sequences_(static_cast<size_t>(engine.options().slots)) {}
+
+void Decoder::begin(int slot, const SequenceParams& params, std::span<const int32_t> prompt) {
+    const int vocab = engine_.config().vocab;
+    spec::check(params.sampling);
+    spec::check(params.penalties, vocab);
+    LUCE_CHECK(params.min_tokens >= 0, kRequest, "min_tokens is ", params.min_tokens, "; it may be 0 or more");
+    LUCE_CHECK(params.logprobs >= -1 && params.logprobs <= vocab, kRequest, "logprobs is ", params.logprobs, "; it may be -1 (none) to ", vocab);
+    LUCE_CHECK(!prompt.empty(), kRequest, "the prompt is empty; at least one token is needed");
+    for (const int32_t id : prompt) LUCE_CHECK(id >= 0 && id < vocab, kRequest, "token id ", id, " is outside the vocabulary of ", vocab);
+    engine_.reset(slot);
+    Sequence& s = sequences_[static_cast<size_t>(slot)].emplace();
+    s.params = params;
+    s.prompt = prompt.size();
+    s.history.append(prompt);
+    for (const int32_t id : prompt) s.counts.add_prompt(id);
+}
+
+void Decoder::end(int slot) {
+    engine_.reset(slot);
+    sequences_[static_cast<size_t>(slot)].reset();
+}
+
+Sequence& Decoder::running(int slot) {
+    LUCE_CHECK(slot >= 0 && slot < static_cast<int>(sequences_.size()), kRequest, "slot is ", slot, "; the engine has ", sequences_.size());
+    auto& sequence = sequences_[static_cast<size_t>(slot)];
+    LUCE_CHECK(sequence, kRequest, "slot ", slot, " runs no sequence; begin one");
+    return *sequence;
+}
+
+const Sequence& Decoder::sequence(int slot) const { return const_cast<Decoder*>(this)->running(slot); }
+
+// Tokens that may be drafted: one token more than them is emitted, and the anchor and they need room in the context.
+int Decoder::room(int slot, int limit) const {
+    return std::max(0, std::min({limit - 1, engine_.options().max_ctx - engine_.length(slot) - 1, spec::kMostDrafted, engine_.options().max_rows - 1}));
+}
+
+int Decoder::rows_needed(int slot, int limit) const {
+    const Sequence& s = sequence(slot);
+    return s.params.judge == Judge::kOff || !s.params.lookup ? 1 : 1 + room(slot, limit);
+}
+
+std::vector<spec::Proposal> Decoder::propose(std::span<const std::pair<int, int>> slots_and_limits) {
+    std::vector<spec::Proposal> out;
+    for (const auto& [slot, limit] : slots_and_limits) {
+        const Sequence& s = running(slot);
+        const int most = room(slot, limit);
+        out.push_back(s.params.judge == Judge::kOff || most == 0 ? spec::Proposal{} : s.params.lookup ? spec::look_up(s.history, s.lookup.least(s.history.ids().size()), most) : spec::Proposal{});
+    }
+    return out;
+}
+
+void Decoder::check(const StepWork& work) {
+    const Sequence& s = running(work.slot);
+    const size_t length = static_cast<size_t>(engine_.length(work.slot)), rows = work.ids.size();
+    LUCE_CHECK(work.limit >= 1, kRequest, "limit is ", work.limit, "; a step gives at least one token");
+    if (work.ids.empty()) {
+        LUCE_CHECK(s.emitted() > 0, kRequest, "slot ", work.slot, " has ", s.prompt - length, " tokens of its prompt left to run");
+        return;
+    }
+    LUCE_CHECK(length + rows <= s.prompt && std::equal(work.ids.begin(), work.ids.end(), s.history.ids().begin() + static_cast<ptrdiff_t>(length)), kRequest,
+               "slot ", work.slot, " is given ", rows, " tokens that do not go on with its prompt");
+    LUCE_CHECK(work.emit == (length + rows == s.prompt), kRequest, "emit belongs to the prompt's last chunk, and to no other");
+    LUCE_CHECK(!work.draft && !work.look, kRequest, "draft and look are for a decode, not for a chunk of the prompt");
+}
+
+Decoder::Rows Decoder::make_rows(const StepWork& work) {
+    Rows rows{&work, &running(work.slot), {}, work.ids, {}, 0};
+    if (!work.ids.empty()) return rows;
+    if (work.draft) {
+        rows.proposal = *work.draft;
+        const int most = room(work.slot, work.limit);
+        LUCE_CHECK(rows.proposal.ids.size() <= static_cast<size_t>(spec::kMostDrafted), kRequest, "slot ", work.slot, " is given a draft of ", rows.proposal.ids.size(),
+                   " tokens; at most ", spec::kMostDrafted, " are verified in a step");
+        if (rows.proposal.ids.size() > static_cast<size_t>(most)) rows.proposal.ids.resize(static_cast<size_t>(most));
+        if (rows.proposal.drawn_from.size() > rows.proposal.ids.size()) rows.proposal.drawn_from.resize(rows.proposal.ids.size());
+    }
+    return rows;
+}
+
+// The rows of the batch whose tokens are wanted, in the batch's order.
+std::vector<int32_t> Decoder::judged_rows(std::vector<Rows>& all) {
+    std::vector<int32_t> wanted;
+    int32_t first = 0;
+    for (Rows& rows : all) {
+        const int32_t end = first + static_cast<int32_t>(rows.ids.size());
+        rows.at = wanted.size();
+        for (int32_t r = rows.work->ids.empty() ? first : rows.work->emit ? end - 1 : end; r < end; r++) wanted.push_back(r);
+        rows.judged = wanted.size() - rows.at;
+        first = end;
+        const size_t words = (static_cast<size_t>(engine_.config().vocab) + 31) / 32;
+        LUCE_CHECK(rows.work->masks.empty() || rows.work->masks.size() == rows.judged * words, kRequest, "slot ", rows.work->slot, " has masks of ",
+                   rows.work->masks.size(), " words; ", rows.judged, " rows of ", words, " are wanted");
+    }
+    return wanted;
+}
+
+std::vector<StepResult> Decoder::step(std::span<const StepWork> works) {
+    const ops::FloatMode mode;
+    const auto start = Clock::now();
+    for (const StepWork& work : works) check(work);
+    std::vector<Rows> all;
+    for (const StepWork& work : works) all.push_back(make_rows(work));
+    draft(all);
+    for (Rows& rows : all) {
+        if (!rows.work->ids.empty()) continue;
+        rows.ids = {rows.sequence->history.ids().back()};
+        rows.ids.insert(rows.ids.end(), rows.proposal.ids.begin(), rows.proposal.ids.end());
+    }
+    const double draft_ms = since(start);
+    const auto verify_start = Clock::now();
+    const std::vector<int32_t> wanted = judged_rows(all);
+    std::vector<Request> requests;
+    bool logits = false;
+    for (const Rows& rows : all) {
+        requests.push_back({rows.work->slot, rows.ids, !rows.work->ids.empty() || (rows.ids.size() == 1 && !rows.work->look)});
+        logits = logits || rows.work->logits || !plain_row(*rows.sequence, *rows.work);
+    }
+    std::vector<StepResult> results;
+    try {
+        engine_.run_batch(requests);
+        best_.resize(wanted.size());
+        if (logits) logits_.resize(wanted.size() * static_cast<size_t>(engine_.config().vocab));
+        engine_.head(wanted, best_.data(), logits ? logits_.data() : nullptr);
+        for (Rows& rows : all) results.push_back(judge_or_end(rows));
+        for (size_t i = 0; i < all.size(); i++)
+            if (results[i].error.empty()) keep(all[i], results[i]);
+    } catch (const Error& error) {
+        if (error.kind() == Kind::kDevice)
+            for (const Rows& rows : all) end(rows.work->slot);
+        throw;
+    }
+    const double verify_ms = since(verify_start);
+    for (StepResult& result : results) result.draft_ms = draft_ms, result.verify_ms = verify_ms;
+    return results;
+}
+
+// Our own proposals, for the decodes that bring none.
+void Decoder::draft(std::vector<Rows>& all) {
+    std::vector<std::pair<int, int>> asked;
+    for (const Rows& rows : all)
+        if (rows.work->ids.empty() && !rows.work->draft) asked.emplace_back(rows.work->slot, rows.work->limit);
+    std::vector<spec::Proposal> proposals = propose(asked);
+    size_t next = 0;
+    for (Rows& rows : all)
+        if (rows.work->ids.empty() && !rows.work->draft) rows.proposal = std::move(proposals[next++]);
+}
+
+// A request that leaves no token to choose ends alone; the other sequences of the step go on.
+StepResult Decoder::judge_or_end(Rows& rows) {
+    try {
+        return judge(rows);
+    } catch (const Error& error) {
+        if (error.kind() != Kind::kRequest) throw;
+        end(rows.work->slot);
+        StepResult result{rows.work->slot};
+        result.error = error.text();
+        return result;
+    }
+}
+
+// Row by row: what the sequence says there, until a drafted token is another one, an end token, or the limit.
+StepResult Decoder::judge(Rows& rows) {
+    StepResult result{rows.work->slot};
+    if (rows.judged == 0) return result;
+    Sequence& s = *rows.sequence;
+    const std::vector<int32_t>& drafted = rows.proposal.ids;
+    result.drafted = static_cast<int>(drafted.size());
+    result.source = rows.proposal.source;
+    const bool plain = plain_row(s, *rows.work);
+    for (size_t row = 0; row < rows.judged; row++) {
+        const int32_t id = plain ? best_[rows.at + row] : decide(rows, row, result);
+        result.token_ids.push_back(id);
+        s.counts.add(id);
+        const bool same = row < drafted.size() && id == drafted[row];
+        result.accepted += same;
+        if (rows.work->logits) {
+            const auto vocab = static_cast<size_t>(engine_.config().vocab);
+            const float* logits = logits_.data() + (rows.at + row) * vocab;
+            result.logits.insert(result.logits.end(), logits, logits + vocab);
+        }
+        if (!same || is_end(s, id) || static_cast<int>(result.token_ids.size()) == rows.work->limit) break;
+    }
+    return result;
+}
+
+int32_t Decoder::decide(const Rows& rows, size_t row, StepResult& result) {
+    const Sequence& s = *rows.sequence;
+    const SequenceParams& p = s.params;
+    const size_t vocab = static_cast<size_t>(engine_.config().vocab), words = (vocab + 31) / 32;
+    const float* raw = logits_.data() + (rows.at + row) * vocab;
+    row_.assign(raw, raw + vocab);
+    s.counts.apply(p.penalties, row_.data());
+    if (!rows.work->masks.empty()) spec::apply_mask({rows.work->masks.data() + row * words, words}, row_.data(), vocab);
+    const size_t out = result.token_ids.size();
+    if (s.emitted() + static_cast<int>(out) < p.min_tokens)
+        for (const int32_t id : p.end_ids) row_[static_cast<size_t>(id)] = -INFINITY;
+    const uint32_t position = static_cast<uint32_t>(s.history.ids().size() + out);  // of the token in its sequence
+    const spec::Distribution law = spec::distribution(row_.data(), vocab, p.sampling);
+    const auto number = [&](Purpose purpose) { return spec::uniform(p.sampling.seed, position, p.choice, purpose); };
+    int32_t id;
+    if (p.judge == Judge::kReject && row < rows.proposal.ids.size()) {
+        const int32_t drafted = rows.proposal.ids[row];
+        const double q = rows.proposal.drawn_from.empty() ? 1 : rows.proposal.drawn_from[row].probability(drafted);
+        id = number(Purpose::kAccept) * q < law.probability(drafted) ? drafted : draw_residual(law, rows.proposal, row, number(Purpose::kResidual));
+    } else {
+        id = law.id.size() == 1 ? law.id[0] : law.at(number(Purpose::kToken));
+    }
+    if (p.logprobs >= 0) result.logprobs.push_back(spec::logprobs(raw, vocab, id, static_cast<size_t>(p.logprobs)));
+    return id;
+}
+
+// Takes what was judged into the sequence and the engine's state.
+void Decoder::keep(Rows& rows, StepResult& result) {
+    Sequence& s = *rows.sequence;
+    if (rows.work->look) {
+        for (const int32_t id : result.token_ids) s.counts.remove(id);
+        engine_.accept(rows.work->slot, 0);
+        return;
+    }
+    s.history.append(result.token_ids);
+    if (rows.work->ids.empty() && rows.ids.size() > 1) engine_.accept(rows.work->slot, static_cast<int>(result.token_ids.size()));
+    if (rows.work->ids.empty()) s.lookup.learn(rows.proposal.source, result.accepted, s.history.ids().size());
+}
+
+}  // namespace lucebox::engine

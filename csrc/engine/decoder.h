@@ -1,0 +1,74 @@
+// Decoding: proposes tokens for running sequences, verifies them in one forward together with chunks of new prompts, and accepts.
+#pragma once
+#include "engine/engine.h"
+#include "engine/sequence.h"
+
+namespace lucebox::engine {
+
+// A slot's part of a step. ids: a chunk of the prompt; none: a decode. emit: the chunk ends the prompt, its last row gives the first token.
+struct StepWork {
+    int slot;
+    std::vector<int32_t> ids;
+    bool emit = false;
+    int limit = 1;                              // tokens that a decode, or emit, may give at most
+    std::optional<spec::Proposal> draft;              // instead of the decoder's own; an empty one drafts nothing
+    std::vector<uint32_t> masks;                // allowed tokens, [rows, words]: the next token, and the one after each drafted token; empty = all
+    bool look = false;                          // judge only: the sequence stays as it is
+    bool logits = false;                        // give the rows' logits back
+};
+
+struct StepResult {
+    explicit StepResult(int slot_) : slot(slot_) {}
+
+    int slot;
+    std::string error;                          // not empty: this sequence could not go on and has ended; the others have
+    std::vector<int32_t> token_ids;
+    int drafted = 0, accepted = 0;
+    spec::Source source = spec::Source::kNone;
+    std::vector<spec::TokenLogprobs> logprobs;  // one a token, where asked for
+    std::vector<float> logits;                  // [tokens, vocab] as the model gave them, where asked for
+    double draft_ms = 0, verify_ms = 0;         // of the whole step
+};
+
+class Decoder {
+public:
+    explicit Decoder(Engine& engine);
+
+    // A new sequence in the slot; its prompt is fed by steps. Throws kRequest.
+    void begin(int slot, const SequenceParams& params, std::span<const int32_t> prompt);
+    void end(int slot);
+    // What a step would draft for the slots, at most limit - 1 tokens each.
+    std::vector<spec::Proposal> propose(std::span<const std::pair<int, int>> slots_and_limits);
+    // Throws kRequest and kContextFull before any work; after a kDevice the slots of the call are empty.
+    std::vector<StepResult> step(std::span<const StepWork> works);
+    // Rows that a decode of the slot may take.
+    int rows_needed(int slot, int limit) const;
+
+    const Sequence& sequence(int slot) const;
+
+private:
+    struct Rows {  // a work's rows in the batch
+        const StepWork* work;
+        Sequence* sequence;
+        spec::Proposal proposal;
+        std::vector<int32_t> ids;
+        size_t at = 0, judged = 0;    // of its rows among those that the head gave
+    };
+    Sequence& running(int slot);
+    int room(int slot, int limit) const;
+    void check(const StepWork& work);
+    Rows make_rows(const StepWork& work);
+    void draft(std::vector<Rows>& all);
+    std::vector<int32_t> judged_rows(std::vector<Rows>& all);
+    StepResult judge_or_end(Rows& rows);
+    StepResult judge(Rows& rows);
+    int32_t decide(const Rows& rows, size_t row, StepResult& result);
+    void keep(Rows& rows, StepResult& result);
+
+    Engine& engine_;
+    std::vector<std::optional<Sequence>> sequences_;
+    std::vector<float> logits_, row_;  // of the judged rows [rows, vocab]; of one, as its request shapes it
+    std::vector<int32_t> best_;        // argmax of the judged rows
+};
+
+}  // namespace lucebox::engine
