@@ -73,6 +73,8 @@ Options make_options(const py::kwargs& arguments) {
         else if (name == "variant") o.variant = value.cast<std::string>();
         else if (name == "launch") o.launch = value.cast<std::string>();
         else if (name == "threads") o.threads = value.cast<int>();
+        else if (name == "draft") o.draft = value.is_none() ? nullptr : value.cast<FilePointer>();
+        else if (name == "draft_block_size") o.draft_block_size = value.cast<int>();
         else if (name == "kernels") o.kernels = value.cast<std::string>();
         else throw py::type_error("unknown argument " + name);
     }
@@ -120,6 +122,12 @@ void init_engine(py::module_& m) {
         .def_property_readonly("kv", [](const PyEngine& e) { return e.engine->options().kv; })
         .def_property_readonly("slots", [](const PyEngine& e) { return e.engine->options().slots; })
         .def_property_readonly("max_rows", [](const PyEngine& e) { return e.engine->options().max_rows; })
+        .def_property_readonly("draft_block_size", [](const PyEngine& e) { return e.engine->options().draft_block_size; })
+        .def_property_readonly("mended_taps", [](PyEngine& e) {
+            int count = 0;
+            e.exclusive([&] { count = e.engine->mended_taps(); });
+            return count;
+        })
         .def("allocated", [](const PyEngine& e) { return e.engine->allocated(); })
         .def("length",
              [](PyEngine& e, int slot) {

@@ -56,6 +56,7 @@ py::tuple attention(const std::vector<std::pair<int, int>>& rows, const std::str
         else throw py::value_error("rows make more than 8 spans");
         batch.slot[batch.rows] = slot, batch.position[batch.rows++] = position;
     }
+    batch.rope_dims = 2 * extent(cos, 1);
     batch.rope_cos = const_cast<float*>(cos.data()), batch.rope_sin = const_cast<float*>(sin.data());
     const int heads = extent(qg, 1);
     on.use_scratch({ops::kMaxRows, ops::kMaxSlots, 1, 1, heads, head_dim, 2 * extent(cos, 1)});
@@ -88,7 +89,7 @@ py::array_t<float> forward(const std::shared_ptr<gguf::File>& file, const std::v
     for (const int rows : cuts) {
         ops::Batch b{};
         b.rows = rows, b.spans = 1, b.span[0] = {0, 0, rows, at, 0, true};
-        b.rope_cos = cos.data(), b.rope_sin = sin.data();
+        b.rope_dims = config.rope_dims, b.rope_cos = cos.data(), b.rope_sin = sin.data();
         for (int r = 0; r < rows; r++) {
             b.token[r] = ids[static_cast<size_t>(at + r)], b.position[r] = at + r;
             rope.fill(at + r, cos.data() + r * half, sin.data() + r * half);

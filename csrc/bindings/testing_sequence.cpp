@@ -34,6 +34,7 @@ py::tuple attention(const std::vector<std::pair<int, int>>& rows, const std::str
     CpuBackend backend(cpu::choose(variant), threads);
     auto batch = std::make_unique<ops::Batch>();
     for (const auto& [slot, position] : rows) batch->slot[batch->rows] = slot, batch->position[batch->rows++] = position;
+    batch->rope_dims = 2 * extent(cos, 1);
     batch->rope_cos = const_cast<float*>(cos.data()), batch->rope_sin = const_cast<float*>(sin.data());
     const int heads = extent(qg, 1);
     const ops::KvForm kv = form == "q8_0" ? ops::KvForm::Q8_0 : form == "f16" ? ops::KvForm::F16 : ops::KvForm::F32;

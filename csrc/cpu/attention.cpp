@@ -36,7 +36,7 @@ float score(const AttendGroup& g, int head, const uint8_t* tile, int key) {
     const int D = g.layout.head_dim;
     float acc = 0;
     if (g.layout.form != KvForm::Q8_0) {
-        for (int e = 0; e < D; e++) acc = ops::fma(g.qg[2 * head * D + e], read_float(tile, g.layout, g.layout.k_index(key, e)), acc);
+        for (int e = 0; e < D; e++) acc = ops::fma(g.qg[head * g.stride() + e], read_float(tile, g.layout, g.layout.k_index(key, e)), acc);
         return acc * g.factor;
     }
     for (int b = 0; b < D; b += 32) {
@@ -67,22 +67,23 @@ void add_values_q8(const ops::KvLayout& layout, const uint8_t* tile, const float
     }
 }
 
-void add_values(const ops::KvLayout& layout, const uint8_t* tile, const float* p, int keys, float* o) {
+void add_values(const ops::KvLayout& layout, const uint8_t* tile, const float* p, int from, int keys, float* o) {
     if (layout.form == KvForm::Q8_0) return add_values_q8(layout, tile, p, keys, o);
-    for (int i = 0; i < keys; i++)
+    for (int i = from; i < keys; i++)
         for (int e = 0; e < layout.head_dim; e++) o[e] = ops::fma(p[i], read_float(tile, layout, layout.v_index(i, e)), o[e]);
 }
 
 // One segment: online softmax, tile by tile. page is the segment's page.
 Part attend_segment(const AttendGroup& g, int head, const uint8_t* page, int start) {
     Part s;
-    for (int t = start; t < start + ops::kPage && t <= g.position; t += kTile) {
-        const int keys = std::min(kTile, g.position + 1 - t);
+    for (int t = start; t < start + ops::kPage && t <= g.last; t += kTile) {
+        const int from = std::max(0, g.first - t), keys = std::min(kTile, g.last + 1 - t);
+        if (from >= keys) continue;
         const uint8_t* tile = page + g.layout.tile_at(g.kv_head, (t - start) / kTile);
         float p[kTile] = {}, top = 0;
-        for (int i = 0; i < keys; i++) {
+        for (int i = from; i < keys; i++) {
             p[i] = score(g, head, tile, i);
-            top = i ? ops::max(top, p[i]) : p[i];
+            top = i > from ? ops::max(top, p[i]) : p[i];
         }
         if (!s.any) s.any = true, s.m = top;
         if (top > s.m) {
@@ -90,15 +91,16 @@ Part attend_segment(const AttendGroup& g, int head, const uint8_t* page, int sta
             s.m = top, s.l = s.l * c;
             for (int e = 0; e < g.layout.head_dim; e++) s.o[e] = s.o[e] * c;
         }
-        for (int i = 0; i < keys; i++) p[i] = ops::exp(p[i] - s.m);
+        for (int i = from; i < keys; i++) p[i] = ops::exp(p[i] - s.m);
         s.l = s.l + tree32(p);
-        add_values(g.layout, tile + g.layout.tile_bytes(), p, keys, s.o);
+        add_values(g.layout, tile + g.layout.tile_bytes(), p, from, keys, s.o);
     }
     return s;
 }
 
 // Later keys join earlier ones; the first part is taken as it is.
 void merge(Part& a, const Part& b, int dims) {
+    if (!b.any) return;
     if (!a.any) {
         a = b;
         return;
@@ -141,15 +143,16 @@ void portable_attend(const AttendGroup& g) {
     const int D = g.layout.head_dim;
     for (int h = 0; h < g.heads; h++) {
         Part all;
-        for (int first = 0; first <= g.position; first += kKeysAGroup) {
+        for (int first = g.first / kKeysAGroup * kKeysAGroup; first <= g.last; first += kKeysAGroup) {
             Part group;
-            for (int s = first; s < first + kKeysAGroup && s <= g.position; s += ops::kPage) {
+            for (int s = std::max(first, g.first / ops::kPage * ops::kPage); s < first + kKeysAGroup && s <= g.last; s += ops::kPage) {
                 const uint8_t* page = g.pages + static_cast<size_t>(g.table[s / ops::kPage]) * g.layout.page_bytes();
                 merge(group, attend_segment(g, h, page, s), D);
             }
             merge(all, group, D);
         }
-        for (int e = 0; e < D; e++) g.y[h * D + e] = (all.o[e] / all.l) * ops::sigmoid(g.qg[(2 * h + 1) * D + e]);
+        const float* gate = g.qg + static_cast<size_t>(h) * g.stride() + D;
+        for (int e = 0; e < D; e++) g.y[h * D + e] = g.gated ? (all.o[e] / all.l) * ops::sigmoid(gate[e]) : all.o[e] / all.l;
     }
 }
 
@@ -180,9 +183,11 @@ void CpuBackend::attend_group(const ops::Attention& op, int row, int kv_head) {
     kernels_.attend({.layout = op.layout,
                      .pages = op.pages,
                      .table = op.table + static_cast<size_t>(op.batch->slot[row]) * op.max_pages,
-                     .position = op.batch->position[row],
+                     .first = 0,
+                     .last = op.batch->position[row],
                      .kv_head = kv_head,
                      .heads = heads,
+                     .gated = true,
                      .qg = op.qg + 2 * at,
                      .q = op.y.q + at,
                      .d = op.y.d + at / 32,

@@ -43,7 +43,7 @@ template <KvForm F> void scores_float(const Heads& c, const uint8_t* tile, const
     for (int h = 0; h < c.count; h++) {
         __m256 acc[4];
         for (auto& a : acc) a = _mm256_setzero_ps();
-        const float* q = c.g.qg + static_cast<size_t>(c.first + h) * 2 * c.dims;
+        const float* q = c.g.qg + static_cast<size_t>(c.first + h) * c.g.stride();
         for (int e = 0; e < c.dims; e++) {
             if (h == 0) fetch(next, c.tile_bytes, e, c.dims);
             const __m256 qe = _mm256_set1_ps(q[e]);
@@ -85,7 +85,7 @@ LUCE_FN __m256i four_words(const int16_t* p) {
     return _mm256_set1_epi64x(v);
 }
 
-void add_values_q8(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int keys, Part* parts) {
+void add_values_q8(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int, int keys, Part* parts) {
     const uint8_t* scales = tile + static_cast<size_t>(c.dims) * kTile;
     const __m256i ones = _mm256_set1_epi16(1);
     for (int b = 0; b < c.blocks; b++) {
@@ -119,13 +119,13 @@ void add_values_q8(const Heads& c, const uint8_t* tile, const uint8_t* next, flo
     }
 }
 
-template <KvForm F> void add_values_float(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int keys, Part* parts) {
+template <KvForm F> void add_values_float(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int from, int keys, Part* parts) {
     for (int h = 0; h < c.count; h++)
         for (int e = 0; e < c.dims; e += 32) {
             __m256 o[4];
             for (int l = 0; l < 4; l++) o[l] = _mm256_load_ps(parts[h].o + e + 8 * l);
             if (h == 0) fetch(next, c.tile_bytes, e / 32, c.blocks);
-            for (int i = 0; i < keys; i++)
+            for (int i = from; i < keys; i++)
                 for (int l = 0; l < 4; l++) o[l] = _mm256_fmadd_ps(_mm256_set1_ps(p[h][i]), float8<F>(tile, static_cast<size_t>(i) * c.dims + e + 8 * l), o[l]);
             for (int l = 0; l < 4; l++) _mm256_store_ps(parts[h].o + e + 8 * l, o[l]);
         }

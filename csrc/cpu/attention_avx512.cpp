@@ -42,12 +42,12 @@ void scores_q8(const Heads& c, const uint8_t* tile, const uint8_t* next, float (
 template <KvForm F, int H> void scores_float(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*score)[kTile]) {
     __m512 acc[H][2];
     for (auto& a : acc) a[0] = a[1] = _mm512_setzero_ps();
-    const float* q = c.g.qg + static_cast<size_t>(c.first) * 2 * c.dims;
+    const float* q = c.g.qg + static_cast<size_t>(c.first) * c.g.stride();
     for (int e = 0; e < c.dims; e++) {
         fetch(next, c.tile_bytes, e, c.dims);
         const __m512 k0 = float16<F>(tile, static_cast<size_t>(e) * kTile), k1 = float16<F>(tile, static_cast<size_t>(e) * kTile + 16);
         for (int h = 0; h < H; h++) {
-            const __m512 qe = _mm512_set1_ps(q[2 * h * c.dims + e]);
+            const __m512 qe = _mm512_set1_ps(q[static_cast<size_t>(h) * c.g.stride() + static_cast<size_t>(e)]);
             acc[h][0] = _mm512_fmadd_ps(qe, k0, acc[h][0]), acc[h][1] = _mm512_fmadd_ps(qe, k1, acc[h][1]);
         }
     }
@@ -88,7 +88,7 @@ LUCE_FN float quantize_weights(const float* p, __m512 d0, __m512 d1, __mmask16 m
     return bits < 0x0d800000u ? 0.0f : bits < 0x7f800000u ? ops::from_bits((bits & 0x7f800000u) - (14u << 23)) : ops::quiet_nan();  // 2^-100
 }
 
-void add_values_q8(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int keys, Part* parts) {
+void add_values_q8(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int, int keys, Part* parts) {
     const uint32_t present = keys < kTile ? (1u << keys) - 1 : ~0u;
     const uint8_t* scales = tile + static_cast<size_t>(c.dims) * kTile;
     const __mmask16 m0 = static_cast<__mmask16>(present), m1 = static_cast<__mmask16>(present >> 16);
@@ -124,11 +124,11 @@ void add_values_q8(const Heads& c, const uint8_t* tile, const uint8_t* next, flo
 
 // 32 dimensions of H heads at a time, key by key.
 template <KvForm F, int H>
-void add_values_float(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int keys, Part* parts) {
+void add_values_float(const Heads& c, const uint8_t* tile, const uint8_t* next, float (*p)[kTile], int from, int keys, Part* parts) {
     for (int e = 0; e < c.dims; e += 32) {
         __m512 o[H][2];
         for (int h = 0; h < H; h++) o[h][0] = _mm512_load_ps(parts[h].o + e), o[h][1] = _mm512_load_ps(parts[h].o + e + 16);
-        for (int i = 0; i < keys; i++) {
+        for (int i = from; i < keys; i++) {
             fetch(next, c.tile_bytes, e / 32 * kTile + i, c.blocks * kTile);
             const size_t at = static_cast<size_t>(i) * c.dims + e;
             const __m512 v0 = float16<F>(tile, at), v1 = float16<F>(tile, at + 16);

@@ -35,8 +35,9 @@ LUCE_FN void fetch(const uint8_t* part, size_t bytes, int i, int n) {
     for (size_t at = from / 64 * 64; at < to; at += 64) _mm_prefetch(reinterpret_cast<const char*>(part) + at, _MM_HINT_T1);
 }
 
-// Scores of a tile become weights, +0 for absent keys; the part's maximum, sum and values are rescaled.
-template <class L> LUCE_FN void weigh(float* p, int keys, int dims, Part& part) {
+// Scores of a tile become weights, +0 for keys that are absent (below `from`, from `keys` on); the part's maximum, sum and values are rescaled.
+template <class L> LUCE_FN void weigh(float* p, int from, int keys, int dims, Part& part) {
+    for (int i = 0; i < from; i++) p[i] = p[from];
     const float top = L::largest(p, keys);
     if (!part.any) part.any = true, part.m = top;
     if (top > part.m) {
@@ -46,6 +47,7 @@ template <class L> LUCE_FN void weigh(float* p, int keys, int dims, Part& part) 
     }
     for (int i = 0; i < kTile; i++) p[i] = ops::exp(p[i] - part.m);
     for (int i = keys; i < kTile; i++) p[i] = 0;
+    for (int i = 0; i < from; i++) p[i] = 0;
     typename L::V lane[kTile / L::kWidth];
     for (int l = 0; l < kTile / L::kWidth; l++) lane[l] = L::load(p + L::kWidth * l);
     part.l = part.l + L::tree32(lane);
@@ -58,6 +60,7 @@ template <class L> LUCE_FN void clear(Part& part) {
 
 // Later keys join earlier ones; the first part is taken as it is.
 template <class L> static void merge(Part& a, const Part& b, int dims) {
+    if (!b.any) return;
     const float m = a.any ? ops::max(a.m, b.m) : b.m, ea = ops::exp(a.m - m), eb = ops::exp(b.m - m);
     for (int e = 0; e < dims; e += L::kWidth) {
         const auto o = L::load(b.o + e);
@@ -72,23 +75,25 @@ LUCE_FN const uint8_t* tile_of(const AttendGroup& g, int t) {
     return g.pages + static_cast<size_t>(g.table[t / ops::kPage]) * g.layout.page_bytes() + g.layout.tile_at(g.kv_head, t % ops::kPage / kTile);
 }
 
-// scores(tile, next, p) and values(tile, next, p, keys, parts) are the variant's products; next is the part of the next tile to fetch.
+// scores(tile, next, p) and values(tile, next, p, from, keys, parts) are the variant's products; next is the part of the next tile to fetch.
 template <class L, class Scores, class Values> static void attend_heads(const Heads& c, const Scores& scores, const Values& values) {
     constexpr int kKeysAGroup = 4096;
     const AttendGroup& g = c.g;
     Part all[kMaxHeads], group[kMaxHeads], segment[kMaxHeads];
     for (int h = 0; h < c.count; h++) clear<L>(all[h]);
-    for (int first = 0; first <= g.position; first += kKeysAGroup) {
+    for (int first = g.first / kKeysAGroup * kKeysAGroup; first <= g.last; first += kKeysAGroup) {
         for (int h = 0; h < c.count; h++) clear<L>(group[h]);
-        for (int s = first; s < first + kKeysAGroup && s <= g.position; s += ops::kPage) {
+        const int page = g.first / ops::kPage * ops::kPage;
+        for (int s = first > page ? first : page; s < first + kKeysAGroup && s <= g.last; s += ops::kPage) {
             for (int h = 0; h < c.count; h++) clear<L>(segment[h]);
-            for (int t = s; t < s + ops::kPage && t <= g.position; t += kTile) {
-                const int left = g.position + 1 - t, keys = left < kTile ? left : kTile;
+            for (int t = s; t < s + ops::kPage && t <= g.last; t += kTile) {
+                const int left = g.last + 1 - t, keys = left < kTile ? left : kTile, from = g.first > t ? g.first - t : 0;
+                if (from >= keys) continue;
                 const uint8_t *tile = tile_of(g, t), *next = tile_of(g, left > kTile ? t + kTile : t);
                 alignas(64) float p[kMaxHeads][kTile];
                 scores(tile, next, p);
-                for (int h = 0; h < c.count; h++) weigh<L>(p[h], keys, c.dims, segment[h]);
-                values(tile + c.tile_bytes, next + c.tile_bytes, p, keys, segment);
+                for (int h = 0; h < c.count; h++) weigh<L>(p[h], from, keys, c.dims, segment[h]);
+                values(tile + c.tile_bytes, next + c.tile_bytes, p, from, keys, segment);
             }
             for (int h = 0; h < c.count; h++) merge<L>(group[h], segment[h], c.dims);
         }
@@ -96,10 +101,13 @@ template <class L, class Scores, class Values> static void attend_heads(const He
     }
     for (int h = 0; h < c.count; h++) {
         const size_t head = static_cast<size_t>(c.first + h);
-        const float *gate = g.qg + (2 * head + 1) * c.dims, *o = all[h].o;
+        const float *gate = g.qg + head * g.stride() + c.dims, *o = all[h].o;
         float* __restrict y = g.y + head * c.dims;
         const float l = all[h].l;
-        for (int e = 0; e < c.dims; e++) y[e] = (o[e] / l) * ops::sigmoid(gate[e]);
+        if (g.gated)
+            for (int e = 0; e < c.dims; e++) y[e] = (o[e] / l) * ops::sigmoid(gate[e]);
+        else
+            for (int e = 0; e < c.dims; e++) y[e] = o[e] / l;
     }
 }
 
@@ -109,7 +117,7 @@ template <class Run> LUCE_FN void by_heads(const AttendGroup& g, const Run& run)
         const int dims = g.layout.head_dim;
         Heads c{g, first, g.heads - first < kMaxHeads ? g.heads - first : kMaxHeads, dims, dims / 32, g.layout.tile_bytes(), {}};
         for (int h = 0; h < c.count; h++)
-            for (int e = 0; e < dims; e++) c.sum[h][e / 32] += g.q[(first + h) * dims + e];
+            for (int e = 0; e < dims && g.q; e++) c.sum[h][e / 32] += g.q[(first + h) * dims + e];
         run(c);
     }
 }

@@ -29,6 +29,13 @@ public:
     void deltanet(const ops::Deltanet& op) override;
     void attention(const ops::Attention& op) override;
     void argmax(const ops::Argmax& op) override;
+    void tap(const ops::Tap& op) override;
+    void quantize(const ops::Quantize& op) override;
+    void draft_context(const ops::DraftContext& op) override;
+    void draft_conv(const ops::DraftConv& op) override;
+    void draft_attention(const ops::DraftAttention& op) override;
+    void top_k(const ops::TopK& op) override;
+    void lattice(const ops::Lattice& op) override;
 
     void clear(void* at, uint64_t bytes) override { memset(at, 0, bytes); }
     void copy(void* to, const void* from, uint64_t bytes) override { memcpy(to, from, bytes); }
@@ -43,7 +50,7 @@ private:
         const float* taps[4];  // raw rows at position - 3 .. position
         const float *alpha, *beta;
     };
-    void quantize(const ops::Acts& acts, int row);
+    void quantize_row(const ops::Acts& acts, int row);
     void matmul_part(const ops::Matmul& op, int weight, int first, int last);
     void collect_rows(const ops::Deltanet& op);
     void prepare_row(const ops::Deltanet& op, int at, int first_head, int last_head);
@@ -51,6 +58,8 @@ private:
     void finish_head(const ops::Deltanet& op, int row, int head, const float* o);
     void keep_row(const ops::Deltanet& op, int row);
     void prepare_head(const ops::Attention& op, int row, int head);
+    void store_head(const ops::DraftContext& op, int row, int head);
+    void draft_group(const ops::DraftAttention& op, int row, int kv_head);
     void attend_group(const ops::Attention& op, int row, int kv_head);
 
     const Kernels& kernels_;

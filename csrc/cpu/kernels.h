@@ -7,18 +7,22 @@
 
 namespace lucebox::cpu {
 
-// One row and the query heads that share a kv head, against the keys 0 .. position of its sequence.
+// One row and the query heads that share a kv head, against the keys first .. last of its sequence.
 struct AttendGroup {
     ops::KvLayout layout;
     const uint8_t* pages;
     const int32_t* table;  // pages of the sequence
-    int position, kv_head;
+    int first, last;       // first is 0 with q8_0
+    int kv_head;
     int heads;             // query heads of the group
-    const float* qg;       // [heads, 2, head_dim], query after norm and RoPE, and gate
+    bool gated;            // whether a gate lies behind each query
+    const float* qg;       // [heads, 2 or 1, head_dim], query after norm and RoPE, and gate
     const int8_t* q;       // [heads, head_dim], the queries quantised per 32
     const float* d;        // [heads, head_dim / 32]
     float factor;          // f32(1 / sqrt(head_dim))
     float* y;              // [heads, head_dim]
+
+    size_t stride() const { return static_cast<size_t>(gated ? 2 : 1) * static_cast<size_t>(layout.head_dim); }
 };
 
 enum class MathFunction { kExp, kSigmoid, kSilu, kSoftplus, kF16 };

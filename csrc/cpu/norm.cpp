@@ -19,7 +19,7 @@ void portable_quantize_row(const float* x, int n, int8_t* q, float* d, int32_t* 
     }
 }
 
-void CpuBackend::quantize(const ops::Acts& acts, int row) {
+void CpuBackend::quantize_row(const ops::Acts& acts, int row) {
     const size_t at = static_cast<size_t>(row) * acts.columns;
     kernels_.quantize_row(acts.x + at, acts.columns, acts.q + at, acts.d + at / 32, acts.sum + at / 16);
 }
@@ -28,7 +28,7 @@ void CpuBackend::norm(const ops::Norm& op) {
     pool_.run(op.count, [&](int i, int) {
         const size_t row = static_cast<size_t>(op.select ? op.select[i] : i);
         kernels_.norm_row(op.x + row * op.hidden, op.weight, op.hidden, op.eps, op.y.x + static_cast<size_t>(i) * op.hidden);
-        quantize(op.y, i);
+        quantize_row(op.y, i);
     });
 }
 

@@ -44,6 +44,9 @@ void Decoder::begin(int slot, const SequenceParams& params, std::span<const int3
     spec::check(params.penalties, vocab);
     LUCE_CHECK(params.min_tokens >= 0, kRequest, "min_tokens is ", params.min_tokens, "; it may be 0 or more");
     LUCE_CHECK(params.logprobs >= -1 && params.logprobs <= vocab, kRequest, "logprobs is ", params.logprobs, "; it may be -1 (none) to ", vocab);
+    LUCE_CHECK(params.draft_width == 0 || engine_.drafts(), kRequest, "draft_width is ", params.draft_width, ", and the engine has no drafter");
+    LUCE_CHECK(params.draft_width == 0 || (params.draft_width >= 2 && params.draft_width <= 2 * engine_.drafter().block_size), kRequest, "draft_width is ",
+               params.draft_width, "; this drafter was trained with ", engine_.drafter().block_size, ", and 2 to ", 2 * engine_.drafter().block_size, " are possible");
     LUCE_CHECK(!prompt.empty(), kRequest, "the prompt is empty; at least one token is needed");
     for (const int32_t id : prompt) LUCE_CHECK(id >= 0 && id < vocab, kRequest, "token id ", id, " is outside the vocabulary of ", vocab);
     engine_.reset(slot);
@@ -75,16 +78,77 @@ int Decoder::room(int slot, int limit) const {
 
 int Decoder::rows_needed(int slot, int limit) const {
     const Sequence& s = sequence(slot);
-    return s.params.judge == Judge::kOff || !s.params.lookup ? 1 : 1 + room(slot, limit);
+    const bool drafts = s.params.judge != Judge::kOff && (s.params.lookup || engine_.drafts());
+    return drafts ? 1 + std::min(room(slot, limit), std::max(s.params.lookup ? spec::kMostLookup : 0, block_rows(s) - 1)) : 1;
 }
 
+// Rows of the blocks that the drafter runs for a sequence; 0: it runs none.
+int Decoder::block_rows(const Sequence& s) const {
+    if (!engine_.drafts()) return 0;
+    return s.params.draft_width ? s.params.draft_width : engine_.options().draft_block_size;
+}
+
+// What each slot's history says, where it says enough; what it says less surely is left in `hints`, for the drafter's word on it.
 std::vector<spec::Proposal> Decoder::propose(std::span<const std::pair<int, int>> slots_and_limits) {
-    std::vector<spec::Proposal> out;
-    for (const auto& [slot, limit] : slots_and_limits) {
+    std::vector<spec::Proposal> out(slots_and_limits.size()), hints(slots_and_limits.size());
+    std::vector<Block> blocks;
+    std::vector<size_t> owner;
+    for (size_t i = 0; i < slots_and_limits.size(); i++) {
+        const auto [slot, limit] = slots_and_limits[i];
         const Sequence& s = running(slot);
         const int most = room(slot, limit);
-        out.push_back(s.params.judge == Judge::kOff || most == 0 ? spec::Proposal{} : s.params.lookup ? spec::look_up(s.history, s.lookup.least(s.history.ids().size()), most) : spec::Proposal{});
+        if (s.params.judge == Judge::kOff || most == 0) continue;
+        if (s.params.lookup) {
+            const spec::History::Match match = s.history.find();
+            const bool alone = match.length >= spec::LookupPolicy::kAlone || block_rows(s) == 0;
+            // A short match that no drafter can confirm is trusted for as many tokens as it has.
+            const int trusted = match.length < spec::LookupPolicy::kAlone && alone ? std::min(most, match.length) : most;
+            if (match.length >= s.lookup.least(s.history.ids().size())) hints[i] = spec::look_up(match, trusted);
+            if (alone && (block_rows(s) == 0 || !hints[i].ids.empty())) {
+                out[i] = std::move(hints[i]);
+                continue;
+            }
+        }
+        // The whole block is drafted, and cut afterwards: what a row sees depends on the rows behind it.
+        const int rows = std::min(block_rows(s), engine_.options().max_ctx - engine_.length(slot));
+        if (rows >= 2) blocks.push_back({slot, s.history.ids().back(), rows}), owner.push_back(i);
     }
+    draft_blocks(blocks);
+    size_t at = 0;
+    for (size_t j = 0; j < blocks.size(); j++) {
+        const auto [slot, limit] = slots_and_limits[owner[j]];
+        out[owner[j]] = chosen(running(slot), at, blocks[j].rows - 1, room(slot, limit));
+        spec::extend(out[owner[j]], hints[owner[j]]);
+        at += static_cast<size_t>(blocks[j].rows - 1);
+    }
+    return out;
+}
+
+// As many blocks at a time as the engine has rows for.
+void Decoder::draft_blocks(std::span<const Block> blocks) {
+    constexpr size_t kRow = ops::kCandidates, kEdges = ops::kCandidates * ops::kCandidates;
+    size_t rows = 0;
+    for (const Block& block : blocks) rows += static_cast<size_t>(block.rows - 1);
+    candidates_.resize(rows * kRow), edges_.resize(rows * kEdges);
+    for (size_t first = 0, at = 0; first < blocks.size();) {
+        size_t last = first, taken = 0, drafted = 0;
+        while (last < blocks.size() && taken + static_cast<size_t>(blocks[last].rows) <= static_cast<size_t>(engine_.options().max_rows)) {
+            taken += static_cast<size_t>(blocks[last].rows);
+            drafted += static_cast<size_t>(blocks[last++].rows - 1);
+        }
+        engine_.draft(blocks.subspan(first, last - first), candidates_.data() + at * kRow, edges_.data() + at * kEdges);
+        first = last, at += drafted;
+    }
+}
+
+// A path through the candidates of a block whose rows begin at `at`.
+spec::Proposal Decoder::chosen(const Sequence& s, size_t at, int rows, int most) {
+    const spec::Lattice lattice{candidates_.data() + at * ops::kCandidates, edges_.data() + at * ops::kCandidates * ops::kCandidates, rows, engine_.drafter().top_k};
+    const spec::SamplingParams& p = s.params.sampling;
+    spec::Proposal out = s.params.judge == Judge::kReject && p.temperature > 0
+                             ? spec::draw(lattice, p.temperature, p.seed, static_cast<uint32_t>(s.history.ids().size()), s.params.choice)
+                             : spec::select(lattice, s.params.selector);
+    spec::cut(out, most);
     return out;
 }
 
@@ -110,8 +174,7 @@ Decoder::Rows Decoder::make_rows(const StepWork& work) {
         const int most = room(work.slot, work.limit);
         LUCE_CHECK(rows.proposal.ids.size() <= static_cast<size_t>(spec::kMostDrafted), kRequest, "slot ", work.slot, " is given a draft of ", rows.proposal.ids.size(),
                    " tokens; at most ", spec::kMostDrafted, " are verified in a step");
-        if (rows.proposal.ids.size() > static_cast<size_t>(most)) rows.proposal.ids.resize(static_cast<size_t>(most));
-        if (rows.proposal.drawn_from.size() > rows.proposal.ids.size()) rows.proposal.drawn_from.resize(rows.proposal.ids.size());
+        spec::cut(rows.proposal, most);
     }
     return rows;
 }
@@ -161,8 +224,10 @@ std::vector<StepResult> Decoder::step(std::span<const StepWork> works) {
         if (logits) logits_.resize(wanted.size() * static_cast<size_t>(engine_.config().vocab));
         engine_.head(wanted, best_.data(), logits ? logits_.data() : nullptr);
         for (Rows& rows : all) results.push_back(judge_or_end(rows));
+        std::vector<Kept> kept;
         for (size_t i = 0; i < all.size(); i++)
-            if (results[i].error.empty()) keep(all[i], results[i]);
+            if (results[i].error.empty()) keep(all[i], results[i], kept);
+        engine_.accept(kept, context_from());
     } catch (const Error& error) {
         if (error.kind() == Kind::kDevice)
             for (const Rows& rows : all) end(rows.work->slot);
@@ -248,17 +313,26 @@ int32_t Decoder::decide(const Rows& rows, size_t row, StepResult& result) {
     return id;
 }
 
-// Takes what was judged into the sequence and the engine's state.
-void Decoder::keep(Rows& rows, StepResult& result) {
+// Takes what was judged into the sequence, and notes what its slot keeps of the rows that were not committed.
+void Decoder::keep(Rows& rows, const StepResult& result, std::vector<Kept>& kept) {
     Sequence& s = *rows.sequence;
     if (rows.work->look) {
         for (const int32_t id : result.token_ids) s.counts.remove(id);
-        engine_.accept(rows.work->slot, 0);
         return;
     }
     s.history.append(result.token_ids);
-    if (rows.work->ids.empty() && rows.ids.size() > 1) engine_.accept(rows.work->slot, static_cast<int>(result.token_ids.size()));
-    if (rows.work->ids.empty()) s.lookup.learn(rows.proposal.source, result.accepted, s.history.ids().size());
+    if (!rows.work->ids.empty()) return;
+    if (rows.ids.size() > 1) kept.push_back({rows.work->slot, static_cast<int>(result.token_ids.size())});
+    s.lookup.learn(rows.proposal.source, result.accepted, s.history.ids().size());
+}
+
+// Positions of a prompt that no block will see, a slot.
+std::vector<int> Decoder::context_from() const {
+    std::vector<int> from(sequences_.size());
+    const int window = engine_.drafts() ? engine_.drafter().widest_window() : 0;
+    for (size_t slot = 0; slot < sequences_.size(); slot++)
+        if (window && sequences_[slot]) from[slot] = std::max(0, static_cast<int>(sequences_[slot]->prompt) - window + 1);
+    return from;
 }
 
 }  // namespace lucebox::engine

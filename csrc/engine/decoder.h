@@ -63,12 +63,18 @@ private:
     StepResult judge_or_end(Rows& rows);
     StepResult judge(Rows& rows);
     int32_t decide(const Rows& rows, size_t row, StepResult& result);
-    void keep(Rows& rows, StepResult& result);
+    void keep(Rows& rows, const StepResult& result, std::vector<Kept>& kept);
+    std::vector<int> context_from() const;
+    int block_rows(const Sequence& sequence) const;
+    void draft_blocks(std::span<const Block> blocks);
+    spec::Proposal chosen(const Sequence& sequence, size_t at, int rows, int most);
 
     Engine& engine_;
     std::vector<std::optional<Sequence>> sequences_;
     std::vector<float> logits_, row_;  // of the judged rows [rows, vocab]; of one, as its request shapes it
     std::vector<int32_t> best_;        // argmax of the judged rows
+    std::vector<int32_t> candidates_;  // of the drafted rows (Engine::draft)
+    std::vector<float> edges_;
 };
 
 }  // namespace lucebox::engine

@@ -7,13 +7,41 @@
 
 namespace lucebox::engine {
 
+namespace {
+
+model::DraftConfig draft_config(const Options& options, const model::Config& target) {
+    if (!options.draft) return {};
+    model::DraftConfig config = model::read_draft_config(*options.draft);
+    model::check_target(*options.draft, config, target);
+    model::find_draft_tensors(*options.draft, config, target.vocab);
+    return config;
+}
+
+model::Shape shape_of(Options& options, const model::Config& config, const model::DraftConfig& draft) {
+    model::Shape shape = check_options(options, config);
+    if (!options.draft) {
+        LUCE_CHECK(options.draft_block_size == 0, kRequest, "draft_block_size is ", options.draft_block_size, ", and there is no drafter");
+        return shape;
+    }
+    if (options.draft_block_size == 0) options.draft_block_size = draft.block_size;
+    LUCE_CHECK(options.draft_block_size >= 2 && options.draft_block_size <= 2 * draft.block_size, kRequest, "draft_block_size is ", options.draft_block_size,
+               "; this drafter was trained with ", draft.block_size, ", and 2 to ", 2 * draft.block_size, " are possible");
+    LUCE_CHECK(options.draft_block_size <= options.max_rows, kRequest, "draft_block_size is ", options.draft_block_size, "; a step has ", options.max_rows, " rows");
+    shape.draft_heads = draft.heads, shape.draft_head_dim = draft.head_dim;
+    return shape;
+}
+
+}  // namespace
+
 std::vector<ops::PlanEntry> Engine::plan(const gguf::File& file, const Options& asked) {
     Options options = asked;
     const model::Config config = model::read_config(file);
-    const model::Shape shape = check_options(options, config);
+    const model::DraftConfig draft = draft_config(options, config);
+    const model::Shape shape = shape_of(options, config, draft);
     const auto backend = open_backend(options, true);
     ops::Memory memory(*backend, true);
-    model::Qwen35(file, config, shape, *backend, memory, {});
+    model::Qwen35 target(file, config, shape, *backend, memory, {});
+    if (options.draft) model::Drafter(*options.draft, draft, shape, target, config.vocab, *backend, memory, {});
     return memory.entries();
 }
 
@@ -21,22 +49,37 @@ Engine::Engine(std::shared_ptr<const gguf::File> file, const Options& options, c
     : file_(std::move(file)),
       options_(options),
       config_(model::read_config(*file_)),
-      shape_(check_options(options_, config_)),
+      draft_config_(draft_config(options_, config_)),
+      shape_(shape_of(options_, config_, draft_config_)),
       rope_(config_.theta, config_.rope_dims),
       pages_(shape_.slots, shape_.pages_a_slot()),
       length_(static_cast<size_t>(shape_.slots)),
       pending_(static_cast<size_t>(shape_.slots)),
-      looked_at_(static_cast<size_t>(shape_.slots)) {
+      looked_at_(static_cast<size_t>(shape_.slots)),
+      rings_(static_cast<size_t>(shape_.slots)) {
     const ops::FloatMode mode;
     backend_ = open_backend(options_, false);
     check_fits(plan(*file_, options_), backend_->free_bytes());
     memory_ = std::make_unique<ops::Memory>(*backend_, false);
-    model_ = std::make_unique<model::Qwen35>(*file_, config_, shape_, *backend_, *memory_, progress);
+    open_models(progress);
     options_.variant = backend_->name();
     options_.launch = backend_->launch_mode();
-    const size_t angles = static_cast<size_t>(shape_.max_rows) * static_cast<size_t>(config_.rope_dims) / 2;
+    const size_t rows = static_cast<size_t>(shape_.max_rows), angles = rows * static_cast<size_t>(config_.rope_dims) / 2;
     cos_.resize(angles), sin_.resize(angles);
-    batch_.rope_cos = cos_.data(), batch_.rope_sin = sin_.data();
+    batch_.rope_dims = config_.rope_dims, batch_.rope_cos = cos_.data(), batch_.rope_sin = sin_.data();
+    if (!drafter_) return;
+    draft_rope_.emplace(draft_config_.theta, draft_config_.head_dim);
+    draft_cos_.resize(rows * static_cast<size_t>(draft_config_.head_dim) / 2), draft_sin_.resize(draft_cos_.size());
+    draft_batch_.rope_dims = draft_config_.head_dim, draft_batch_.rope_cos = draft_cos_.data(), draft_batch_.rope_sin = draft_sin_.data();
+}
+
+// Both files count by their bytes in the progress.
+void Engine::open_models(const Progress& progress) {
+    const double target = static_cast<double>(file_->bytes()), draft = options_.draft ? static_cast<double>(options_.draft->bytes()) : 0, all = target + draft;
+    const Progress of_target = [&](double part) { progress(part * target / all); }, of_draft = [&](double part) { progress((target + part * draft) / all); };
+    model_ = std::make_unique<model::Qwen35>(*file_, config_, shape_, *backend_, *memory_, progress ? of_target : Progress{});
+    if (options_.draft)
+        drafter_ = std::make_unique<model::Drafter>(*options_.draft, draft_config_, shape_, *model_, config_.vocab, *backend_, *memory_, progress ? of_draft : Progress{});
 }
 
 void Engine::reset(int slot) {
@@ -45,6 +88,7 @@ void Engine::reset(int slot) {
     pages_.release(slot);
     const auto at = static_cast<size_t>(slot);
     length_[at] = pending_[at] = looked_at_[at] = 0;
+    rings_[at] = {};
 }
 
 void Engine::check(std::span<const Request> requests) const {
@@ -93,14 +137,14 @@ std::vector<Engine::Part> Engine::fill(std::span<const Request> requests, std::v
 }
 
 // Runs the batch and moves the slots on.
-void Engine::run(const model::Qwen35::Tap& tap) {
+void Engine::run(const model::Qwen35::Look& look) {
     for (int i = 0; i < batch_.spans; i++) {
         const ops::Span& span = batch_.span[i];
         if (!pages_.reserve(span.slot, span.position + span.rows)) continue;
         const auto& pages = pages_.of(span.slot);
         backend_->upload(model_->page_table() + static_cast<size_t>(span.slot) * static_cast<size_t>(pages_.pages_a_slot()), pages.data(), pages.size() * sizeof(int32_t));
     }
-    model_->forward(batch_, tap);
+    model_->forward(batch_, look);
     for (int i = 0; i < batch_.spans; i++) {
         const ops::Span& span = batch_.span[i];
         const auto slot = static_cast<size_t>(span.slot);
@@ -146,14 +190,6 @@ void Engine::head(std::span<const int32_t> rows, int32_t* best, float* logits) {
         run_head(part, best + at);
         if (logits) backend_->download(logits + at * vocab, model_->logits(), part.size() * vocab * sizeof(float));
     }
-}
-
-void Engine::accept(int slot, int count) {
-    const auto at = static_cast<size_t>(slot);
-    LUCE_CHECK(count >= 0 && count <= looked_at_.at(at), kRequest, "slot ", slot, " is to keep ", count, " rows; ", looked_at_.at(at), " were looked at");
-    length_[at] += count;
-    pending_[at] = count;
-    looked_at_[at] = 0;
 }
 
 void Engine::read_logits(std::span<const Request> requests, const std::vector<Part>& parts, Want want, void* out) {

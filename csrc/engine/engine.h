@@ -1,9 +1,10 @@
 // Sequences on a model: checks requests, cuts them into batches, keeps lengths and pages, and gives logits back.
 #pragma once
 #include "engine/pages.h"
-#include "model/qwen35.h"
+#include "model/drafter.h"
 #include "model/rope.h"
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace lucebox::engine {
@@ -18,6 +19,8 @@ struct Options {
     std::string launch = "auto";    // how a GPU's steps are launched: auto, graph, split, direct
     int threads = 0;                // 0 = one a physical core
     std::string kernels;            // folder of the GPU kernels
+    std::shared_ptr<const gguf::File> draft;  // a drafter for the model
+    int draft_block_size = 0;       // rows of its blocks, the anchor included; 0: as trained
 };
 
 // Tokens to append to a slot. Without commit they only stand for a look ahead: accept() says how many of them the sequence keeps.
@@ -25,6 +28,16 @@ struct Request {
     int slot;
     std::span<const int32_t> ids;
     bool commit = true;
+};
+// A block to draft: the anchor, which follows the slot's committed tokens, and rows in all.
+struct Block {
+    int slot;
+    int32_t anchor;
+    int rows;
+};
+// What a slot keeps of the rows that the last batch gave it without commit.
+struct Kept {
+    int slot, rows;
 };
 enum class Want { kNone, kAll, kLast, kArgmax };
 
@@ -49,8 +62,16 @@ public:
     void run_batch(std::span<const Request> requests);
     // Of rows of the last batch, ascending: argmax [rows] and, unless null, logits [rows, vocab]. A NaN throws kDevice and resets the batch's slots.
     void head(std::span<const int32_t> rows, int32_t* best, float* logits);
-    // Keeps the first `count` rows that the last batch gave the slot without commit; each such request may be followed by one accept.
-    void accept(int slot, int count);
+    // After a batch, once: what is kept of its rows without commit, and the drafter's context from all rows that are kept. Slots that are not named
+    // keep none of theirs. from: positions below it need no context, a slot [slots] or empty.
+    void accept(std::span<const Kept> kept, std::span<const int> from = {});
+
+    bool drafts() const { return drafter_ != nullptr; }
+    const model::DraftConfig& drafter() const { return draft_config_; }
+    // Of each block's rows but the first: candidates [rows, 16] (-1: the row holds a NaN) and edges [rows, 16, 16] (ops/lattice.h), block after block.
+    void draft(std::span<const Block> blocks, int32_t* candidates, float* edges);
+    // Values of the target's layers that the drafter got in another form, being no numbers or too large.
+    int mended_taps();
 
     int length(int slot) const { return length_.at(static_cast<size_t>(slot)); }
     const model::Config& config() const { return config_; }
@@ -63,9 +84,15 @@ private:
         size_t request;
         int first, rows;
     };
+    struct Ring {  // the drafter's context of a slot: positions first .. end - 1
+        int first = 0, end = 0;
+    };
+    void open_models(const Progress& progress);
+    void add_draft_row(int slot, int position, int32_t token);
+    void project(std::span<const int> from, std::span<const int> kept_rows);
     void check(std::span<const Request> requests) const;
     std::vector<Part> fill(std::span<const Request> requests, std::vector<int>& done);
-    void run(const model::Qwen35::Tap& tap);
+    void run(const model::Qwen35::Look& look);
     void read_logits(std::span<const Request> requests, const std::vector<Part>& parts, Want want, void* out);
     void run_head(std::span<const int32_t> rows, int32_t* best);
     [[noreturn]] void explain_nan();
@@ -73,15 +100,21 @@ private:
     std::shared_ptr<const gguf::File> file_;
     Options options_;
     model::Config config_;
+    model::DraftConfig draft_config_;
     model::Shape shape_;
     model::Rope rope_;
+    std::optional<model::Rope> draft_rope_;
     std::unique_ptr<ops::Backend> backend_;
     std::unique_ptr<ops::Memory> memory_;
     std::unique_ptr<model::Qwen35> model_;
+    std::unique_ptr<model::Drafter> drafter_;
     Pages pages_;
     std::vector<int> length_;
     std::vector<int> pending_;     // of them, rows that the DeltaNet states lack (ops/deltanet.h)
     std::vector<int> looked_at_;   // rows of the last batch that were not committed
+    std::vector<Ring> rings_;
+    ops::Batch draft_batch_{};
+    std::vector<float> draft_cos_, draft_sin_;
     ops::Batch batch_{};
     std::vector<float> cos_, sin_;
     std::vector<int32_t> wanted_;  // rows of the batch whose logits are asked for

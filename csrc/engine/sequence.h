@@ -3,7 +3,7 @@
 #include "spec/logprobs.h"
 #include "spec/lookup.h"
 #include "spec/penalties.h"
-#include "spec/sample.h"
+#include "spec/selector.h"
 #include <optional>
 
 namespace lucebox::engine {
@@ -21,6 +21,8 @@ struct SequenceParams {
     int logprobs = -1;                // -1: none; else the log-probability of each token and of so many best ones
     Judge judge = Judge::kMatch;
     bool lookup = true;               // drafts from the sequence's own history
+    int draft_width = 0;              // rows of a block, the anchor included; 0: the engine's
+    spec::Selector selector = spec::Selector::kWalk;
 };
 
 struct Sequence {

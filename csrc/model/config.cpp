@@ -1,8 +1,8 @@
 #include "model/config.h"
+#include "model/finder.h"
+#include "model/keys.h"
 #include "model/names.h"
 #include <algorithm>
-#include <cmath>
-#include <set>
 
 namespace lucebox::model {
 namespace {
@@ -10,42 +10,6 @@ namespace {
 using gguf::File;
 using gguf::Tensor;
 using gguf::ValueType;
-
-constexpr int kMostHidden = 16384, kMostColumns = 262144, kMostHeadDim = 256, kMostHeads = 1024, kMostLayers = 1024;
-
-[[noreturn]] void unsupported(const File& file, const std::string& text) { throw Error(Kind::kUnsupportedModel, join(file.path(), ": ", text)); }
-
-// The keys of the architecture, "qwen35." put in front.
-class Keys {
-public:
-    explicit Keys(const File& file) : file_(file) {}
-    int integer(const char* key, int most = INT32_MAX) const { return static_cast<int>(file_.integer(name(key), 1, most)); }
-    int integer_or(const char* key, int otherwise, int least = 1) const {
-        return static_cast<int>(file_.find_integer(name(key), least, INT32_MAX).value_or(otherwise));
-    }
-    float number(const char* key) const {
-        const auto x = static_cast<float>(file_.number(name(key)));
-        if (!(std::isfinite(x) && x > 0)) fail(key, join("is ", x, "; a finite number above 0 is wanted"));
-        return x;
-    }
-    // What the model has is another size than the ops can compute.
-    int bounded(const char* key, int most, int multiple) const {
-        const int x = integer(key);
-        if (x > most || x % multiple != 0) unsupported(file_, join(name(key), " is ", x, "; multiples of ", multiple, " up to ", most, " are supported"));
-        return x;
-    }
-    void exactly(const char* key, int wanted) const {
-        if (const int x = integer(key); x != wanted) unsupported(file_, join(name(key), " is ", x, "; only ", wanted, " is supported"));
-    }
-    [[noreturn]] void fail(const char* key, const std::string& text) const {
-        const gguf::Value* value = file_.find(name(key));
-        file_.fail(name(key), value ? value->offset : 0, text);
-    }
-    static std::string name(const char* key) { return join("qwen35.", key); }
-
-private:
-    const File& file_;
-};
 
 void check_architecture(const File& file) {
     const std::string found = file.text("general.architecture");
@@ -62,7 +26,7 @@ void read_attention(const File& file, const Keys& keys, Config& c) {
     keys.exactly("attention.value_length", c.head_dim);
     c.rope_dims = keys.bounded("rope.dimension_count", c.head_dim, 2);
     c.theta = keys.number("rope.freq_base");
-    const std::string sections = Keys::name("rope.dimension_sections"), scaling = Keys::name("rope.scaling.type"), factor = Keys::name("rope.scaling.factor");
+    const std::string sections = keys.name("rope.dimension_sections"), scaling = keys.name("rope.scaling.type"), factor = keys.name("rope.scaling.factor");
     const gguf::Array* array = file.find_array(sections, {ValueType::I32, ValueType::U32, ValueType::I64, ValueType::U64});
     if (!array || array->count() != 4) keys.fail("rope.dimension_sections", join("has ", array ? array->count() : 0, " numbers; 4 are wanted"));
     const std::string type = file.find_text(scaling).value_or("none");
@@ -94,8 +58,8 @@ int read_vocab(const File& file, const Keys& keys) {
 class Layers {
 public:
     Layers(const File& file, const Keys& keys)
-        : file_(file), count_(keys.integer("block_count", kMostLayers)), announced_(keys.integer_or("nextn_predict_layers", 0, 0)),
-          interval_(keys.integer_or("full_attention_interval", 4)), flags_(file.find_array(Keys::name("attention.recurrent_layers"), {ValueType::Bool})) {
+        : file_(file), announced_key_(keys.name("nextn_predict_layers")), count_(keys.integer("block_count", kMostLayers)), announced_(keys.integer_or("nextn_predict_layers", 0, 0)),
+          interval_(keys.integer_or("full_attention_interval", 4)), flags_(file.find_array(keys.name("attention.recurrent_layers"), {ValueType::Bool})) {
         if (announced_ >= count_) keys.fail("nextn_predict_layers", join("is ", announced_, " of ", count_, " blocks; the trunk needs one"));
         trunk_ = announced_ > 0 && !in_trunk(count_ - 1) ? count_ - announced_ : count_;
         if (flags_ && flags() != trunk_ && flags() != count_ && flags() != trunk_ + announced_)
@@ -131,73 +95,37 @@ private:
     }
     void need(const std::string& name) const {
         if (file_.tensor(name)) return;
-        file_.fail(name, 0, join("is not in the file, and other tensors of this MTP layer are (", Keys::name("nextn_predict_layers"), " is ", announced_, ")"));
+        file_.fail(name, 0, join("is not in the file, and other tensors of this MTP layer are (", announced_key_, " is ", announced_, ")"));
     }
 
     const File& file_;
+    std::string announced_key_;
     int count_, announced_, interval_, trunk_ = 0;
     const gguf::Array* flags_;
 };
 
-std::string shape_text(const std::vector<uint64_t>& dims) {
-    std::string out = "[";
-    for (uint64_t dim : dims) out += join(out.size() > 1 ? ", " : "", dim);
-    return out + "]";
+bool is_mtp(const File& file, const Keys& keys, const std::string& name, int trunk) {
+    const auto announced = file.find_integer(keys.name("nextn_predict_layers"), 0, kMostLayers);
+    for (int layer = trunk; layer < trunk + announced.value_or(0); layer++)
+        if (name.starts_with(layer_name(layer, ""))) return true;
+    return false;
 }
 
-std::string matrix_types() {
-    std::string out;
-    for (const gguf::TypeInfo& info : gguf::kTypes)
-        if (info.matrix) out += join(out.empty() ? "" : " ", info.name);
-    return out;
+// A tensor that nothing asked for would be a part of the model that is left out.
+void check_rest(const File& file, const Finder& finder, const Config& c) {
+    const Keys keys(file, "qwen35");
+    for (const Tensor& tensor : file.tensors()) {
+        if (c.mtp == Mtp::kPresent && is_mtp(file, keys, tensor.name, c.layers)) continue;
+        if (!finder.claimed(tensor.name))
+            unsupported(file, join("tensor ", tensor.name, " is no part of a qwen35 model of ", c.layers, " layers as this build knows it"));
+    }
 }
-
-// Looks up tensors, checks shape and type, and remembers which were asked for.
-class Finder {
-public:
-    explicit Finder(const File& file) : file_(file) {}
-
-    const Tensor* find(const std::string& name, bool matrix, int columns, int rows) {
-        const Tensor* tensor = file_.tensor(name);
-        if (!tensor) file_.fail(name, 0, "is not in the file, and the model needs it");
-        std::vector<uint64_t> dims = tensor->dims;
-        while (dims.size() > 1 && dims.back() == 1) dims.pop_back();
-        std::vector<uint64_t> wanted{static_cast<uint64_t>(columns)};
-        if (rows != 1) wanted.push_back(static_cast<uint64_t>(rows));
-        if (dims != wanted) file_.fail(*tensor, join("has shape ", shape_text(tensor->dims), "; by the metadata ", shape_text(wanted), " is wanted"));
-        const gguf::TypeInfo& type = gguf::type_info(tensor->type);
-        if (!matrix && tensor->type != gguf::Type::F32) file_.fail(*tensor, join("is of type ", type.name, "; f32 is wanted"));
-        if (matrix && !type.matrix) unsupported(file_, join(name, " is of type ", type.name, "; supported are ", matrix_types()));
-        claimed_.insert(tensor->name);
-        return tensor;
-    }
-
-    // A tensor that nothing asked for would be a part of the model that is left out.
-    void check_rest(const Config& c) const {
-        for (const Tensor& tensor : file_.tensors()) {
-            if (c.mtp == Mtp::kPresent && is_mtp(tensor.name, c.layers)) continue;
-            if (!claimed_.contains(tensor.name))
-                unsupported(file_, join("tensor ", tensor.name, " is no part of a qwen35 model of ", c.layers, " layers as this build knows it"));
-        }
-    }
-
-private:
-    bool is_mtp(const std::string& name, int trunk) const {
-        const auto announced = file_.find_integer(Keys::name("nextn_predict_layers"), 0, kMostLayers);
-        for (int layer = trunk; layer < trunk + announced.value_or(0); layer++)
-            if (name.starts_with(layer_name(layer, ""))) return true;
-        return false;
-    }
-
-    const File& file_;
-    std::set<std::string_view, std::less<>> claimed_;
-};
 
 }  // namespace
 
 Config read_config(const File& file) {
     check_architecture(file);
-    const Keys keys(file);
+    const Keys keys(file, "qwen35");
     Config c{};
     c.architecture = "qwen35";
     c.vocab = read_vocab(file, keys);
@@ -227,7 +155,7 @@ Tensors find_tensors(const File& file, const Config& config) {
             if (role.mixer == Mixer::kEither || role.mixer == mixer)
                 tensors.*role.field = finder.find(layer_name(layer, role.name), role.matrix, role.columns(config), role.rows(config));
     }
-    finder.check_rest(config);
+    check_rest(file, finder, config);
     return out;
 }
 

@@ -1,66 +1,12 @@
 #include "model/qwen35.h"
+#include "model/loader.h"
+#include "model/matmul.h"
 #include <algorithm>
 #include <cstring>
 
 namespace lucebox::model {
 
 using ops::Weight;
-
-// Gives each tensor of the file its place: matrices mapped or in the backend's own order, vectors copied side by side.
-class Qwen35::Loader {
-public:
-    Loader(ops::Backend& backend, ops::Memory& memory, const Progress& progress) : backend_(backend), memory_(memory), progress_(progress) {}
-
-    void matrix(const gguf::Tensor* tensor, Weight& weight) {
-        for (const auto& [known, place] : matrices_)
-            if (known == tensor) return shared_.push_back({place, &weight});  // a head that is tied to the embedding
-        matrices_.push_back({tensor, &weight});
-    }
-    void vector(const gguf::Tensor* tensor, const float*& pointer) { vectors_.push_back({tensor, &pointer}); }
-    void table(const gguf::Tensor* tensor, Weight& weight) {
-        if (!backend_.reads_mapped()) return matrix(tensor, weight);
-        weight = {tensor->type, static_cast<int>(tensor->rows()), static_cast<int>(tensor->columns()), tensor->data, nullptr};
-        mapped_ += tensor->bytes;
-    }
-
-    void load() {
-        uint64_t packed = 0, floats = 0, done = 0, all = 0;
-        for (const auto& [tensor, weight] : matrices_) {
-            packed += packed_bytes(*tensor);
-            if (packed_bytes(*tensor) == 0) mapped_ += tensor->bytes;
-            all += tensor->bytes;
-        }
-        for (const auto& [tensor, pointer] : vectors_) floats += aligned(tensor->bytes) / sizeof(float);
-        memory_.map("weights, mapped", mapped_);
-        uint8_t* at = memory_.take<uint8_t>("weights, repacked", packed);
-        float* vector = memory_.take<float>("norms and vectors", floats);
-        if (memory_.dry()) return;
-        for (const auto& [tensor, pointer] : vectors_) {
-            backend_.upload(vector, tensor->data, tensor->bytes);
-            *pointer = vector;
-            vector += aligned(tensor->bytes) / sizeof(float);
-        }
-        for (const auto& [tensor, weight] : matrices_) {
-            const uint64_t bytes = packed_bytes(*tensor);
-            *weight = backend_.prepare(*tensor, bytes ? at : nullptr);
-            at += bytes, done += tensor->bytes;
-            if (progress_) progress_(static_cast<double>(done) / static_cast<double>(all));
-        }
-        for (const auto& [from, to] : shared_) *to = *from;
-    }
-
-private:
-    static uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
-    uint64_t packed_bytes(const gguf::Tensor& t) const { return aligned(backend_.packed_bytes(t.type, t.rows(), t.columns())); }
-
-    ops::Backend& backend_;
-    ops::Memory& memory_;
-    const Progress& progress_;
-    uint64_t mapped_ = 0;
-    std::vector<std::pair<const gguf::Tensor*, Weight*>> matrices_;
-    std::vector<std::pair<const Weight*, Weight*>> shared_;
-    std::vector<std::pair<const gguf::Tensor*, const float**>> vectors_;
-};
 
 Qwen35::Qwen35(const gguf::File& file, const Config& config, const Shape& shape, ops::Backend& backend, ops::Memory& memory, const Progress& progress)
     : config_(config), shape_(shape), backend_(backend), layers_(static_cast<size_t>(config.layers)) {
@@ -115,25 +61,15 @@ void Qwen35::take_state(ops::Memory& memory) {
     }
 }
 
-ops::Acts Qwen35::take_acts(ops::Memory& memory, const std::string& name, int columns) {
-    const uint64_t n = static_cast<uint64_t>(shape_.max_rows) * static_cast<uint64_t>(columns);
-    ops::Acts acts{columns, nullptr, nullptr, nullptr, nullptr};
-    acts.x = memory.take<float>(name + ", f32", n);
-    acts.q = memory.take<int8_t>(name + ", int8", n);
-    acts.d = memory.take<float>(name + ", scales", n / 32);
-    acts.sum = memory.take<int32_t>(name + ", sums", n / 16);
-    return acts;
-}
-
 void Qwen35::take_buffers(ops::Memory& memory) {
     const Config& c = config_;
     const uint64_t rows = static_cast<uint64_t>(shape_.max_rows);
     const int mixer = std::max(c.value_heads * ops::kHeadDim, c.heads * c.head_dim);
     const int wide = std::max({c.channels(), 2 * c.heads * c.head_dim, c.ff}), second = std::max({c.value_heads * ops::kHeadDim, c.kv_heads * c.head_dim, c.ff});
     h_ = memory.take<float>("residual stream", rows * static_cast<uint64_t>(c.hidden));
-    normed_ = take_acts(memory, "normed rows", c.hidden);
-    mixed_ = take_acts(memory, "mixer rows", mixer);
-    gated_ = take_acts(memory, "FFN rows", c.ff);
+    normed_ = take_acts(memory, "normed rows", c.hidden, shape_.max_rows);
+    mixed_ = take_acts(memory, "mixer rows", mixer, shape_.max_rows);
+    gated_ = take_acts(memory, "FFN rows", c.ff, shape_.max_rows);
     in_[0] = memory.take<float>("projections, first", rows * static_cast<uint64_t>(wide));
     in_[1] = memory.take<float>("projections, second", rows * static_cast<uint64_t>(second));
     in_[2] = memory.take<float>("projections, third", rows * static_cast<uint64_t>(std::max(c.value_heads, c.kv_heads * c.head_dim)));
@@ -146,7 +82,9 @@ void Qwen35::take_buffers(ops::Memory& memory) {
                              .value_heads = c.value_heads,
                              .heads = c.heads,
                              .head_dim = c.head_dim,
-                             .rope_dims = c.rope_dims};
+                             .rope_dims = std::max(c.rope_dims, shape_.draft_head_dim),
+                             .draft_heads = shape_.draft_heads,
+                             .draft_head_dim = shape_.draft_head_dim};
     void* scratch = memory.take("backend's scratch", backend_.scratch_bytes(limits));
     if (!memory.dry()) backend_.use_scratch(limits, scratch);
 }
@@ -161,16 +99,10 @@ void Qwen35::norm(const float* weight, int count, const int32_t* select) {
     backend_.norm({.x = h_, .weight = weight, .select = select, .count = count, .hidden = config_.hidden, .eps = config_.eps, .y = normed_});
 }
 
-void Qwen35::matmul(const ops::Acts& acts, int rows, std::initializer_list<std::pair<const Weight*, float*>> outputs, bool residual) {
-    ops::Matmul op{.acts = acts, .rows = rows, .weights = 0, .weight = {}, .y = {}, .residual = residual};
-    for (const auto& [weight, y] : outputs) op.weight[op.weights] = *weight, op.y[op.weights++] = y;
-    backend_.matmul(op);
-}
-
 void Qwen35::deltanet(const Layer& l) {
     ops::Acts y = mixed_;
     y.columns = config_.value_heads * ops::kHeadDim;
-    matmul(normed_, rows_, {{&l.attn_qkv, in_[0]}, {&l.attn_gate, in_[1]}, {&l.ssm_alpha, in_[2]}, {&l.ssm_beta, in_[3]}});
+    matmul(backend_, normed_, rows_, {{&l.attn_qkv, in_[0]}, {&l.attn_gate, in_[1]}, {&l.ssm_alpha, in_[2]}, {&l.ssm_beta, in_[3]}});
     backend_.deltanet({.batch = batch_,
                        .key_heads = config_.key_heads,
                        .value_heads = config_.value_heads,
@@ -187,13 +119,13 @@ void Qwen35::deltanet(const Layer& l) {
                        .ring_u = l.ring_u,
                        .ring_ab = l.ring_ab,
                        .y = y});
-    matmul(y, rows_, {{&l.ssm_out, h_}}, true);
+    matmul(backend_, y, rows_, {{&l.ssm_out, h_}}, true);
 }
 
 void Qwen35::attention(const Layer& l) {
     ops::Acts y = mixed_;
     y.columns = config_.heads * config_.head_dim;
-    matmul(normed_, rows_, {{&l.attn_q, in_[0]}, {&l.attn_k, in_[1]}, {&l.attn_v, in_[2]}});
+    matmul(backend_, normed_, rows_, {{&l.attn_q, in_[0]}, {&l.attn_k, in_[1]}, {&l.attn_v, in_[2]}});
     backend_.attention({.batch = batch_,
                         .heads = config_.heads,
                         .rope_dims = config_.rope_dims,
@@ -208,17 +140,17 @@ void Qwen35::attention(const Layer& l) {
                         .table = table_,
                         .max_pages = shape_.pages_a_slot(),
                         .y = y});
-    matmul(y, rows_, {{&l.attn_output, h_}}, true);
+    matmul(backend_, y, rows_, {{&l.attn_output, h_}}, true);
 }
 
 void Qwen35::ffn(const Layer& l) {
     norm(l.post_attention_norm, rows_, nullptr);
-    matmul(normed_, rows_, {{&l.ffn_gate, in_[0]}, {&l.ffn_up, in_[1]}});
+    matmul(backend_, normed_, rows_, {{&l.ffn_gate, in_[0]}, {&l.ffn_up, in_[1]}});
     backend_.swiglu({.gate = in_[0], .up = in_[1], .rows = rows_, .ff = config_.ff, .y = gated_});
-    matmul(gated_, rows_, {{&l.ffn_down, h_}}, true);
+    matmul(backend_, gated_, rows_, {{&l.ffn_down, h_}}, true);
 }
 
-void Qwen35::layers(const Tap& tap) {
+void Qwen35::layers(const Look& look) {
     backend_.embed({.batch = batch_, .weight = token_embd_, .h = h_});
     for (int il = 0; il < config_.layers; il++) {
         const Layer& l = layers_[static_cast<size_t>(il)];
@@ -226,14 +158,23 @@ void Qwen35::layers(const Tap& tap) {
         if (config_.recurrent[static_cast<size_t>(il)]) deltanet(l);
         else attention(l);
         ffn(l);
-        if (tap) tap(il, h_);
+        for (size_t t = 0; t < taps_.layers.size(); t++)
+            if (taps_.layers[t] == il)
+                backend_.tap({.h = h_,
+                              .rows = rows_,
+                              .hidden = config_.hidden,
+                              .out = taps_.out,
+                              .columns = static_cast<int>(taps_.layers.size()) * config_.hidden,
+                              .offset = static_cast<int>(t) * config_.hidden,
+                              .mended = taps_.mended});
+        if (look) look(il, h_);
     }
 }
 
-void Qwen35::forward(const ops::Batch& batch, const Tap& tap) {
+void Qwen35::forward(const ops::Batch& batch, const Look& look) {
     batch_ = backend_.use_batch(batch);
     rows_ = backend_.launch_rows(batch.rows);
-    if (tap) layers(tap);  // a tap reads between layers: nothing is captured
+    if (look) layers(look);  // it reads between layers: nothing is captured
     else backend_.run(0, [this] { layers({}); });
 }
 
@@ -242,7 +183,7 @@ void Qwen35::head(const ops::Batch& batch) {
     const int rows = backend_.launch_rows(batch.wanted);
     backend_.run(1, [this, rows] {
         norm(output_norm_, rows, batch_->want);
-        matmul(normed_, rows, {{&output_, logits_}});
+        matmul(backend_, normed_, rows, {{&output_, logits_}});
         backend_.argmax({.logits = logits_, .rows = rows, .vocab = config_.vocab, .id = best_});
     });
 }

@@ -11,6 +11,7 @@ struct Shape {
     int slots;      // 1..8
     int max_rows;   // rows a call, 1..128
     ops::KvForm kv;
+    int draft_heads = 0, draft_head_dim = 0;  // of the drafter's attention; 0: there is none
 
     int pages_a_slot() const { return (max_ctx + ops::kPage - 1) / ops::kPage; }
 };
@@ -20,18 +21,25 @@ inline constexpr int kHeadRows = 32;  // rows of logits a head call computes
 class Qwen35 {
 public:
     using Progress = std::function<void(double)>;          // 0..1, while weights are prepared
-    using Tap = std::function<void(int layer, const float* h)>;  // h [rows, hidden] after a layer, backend memory
+    using Look = std::function<void(int layer, const float* h)>;  // h [rows, hidden] after a layer, backend memory
 
     // With dry memory nothing is allocated or read but the header: only the plan is made.
     Qwen35(const gguf::File& file, const Config& config, const Shape& shape, ops::Backend& backend, ops::Memory& memory, const Progress& progress);
 
     // Runs the batch through all layers; its states and KV go on. Positions, slots and tokens were checked by the caller.
-    void forward(const ops::Batch& batch, const Tap& tap = {});
+    void forward(const ops::Batch& batch, const Look& look = {});
     // Logits and argmax of rows batch.want[0 .. wanted - 1] of the last forward, at most kHeadRows.
     void head(const ops::Batch& batch);
     // Forgets a slot's DeltaNet state.
     void reset(int slot);
 
+    // From now on every forward leaves the outputs of these layers, side by side, in out [max_rows, layers * hidden] (ops/tap.h).
+    void tap(const std::vector<int>& layers, float* out, int32_t* mended) { taps_ = {layers, out, mended}; }
+
+    // What a drafter shares; it overwrites the logits.
+    const ops::Weight& token_embd() const { return token_embd_; }
+    const ops::Weight& output() const { return output_; }
+    float* logits() { return logits_; }
     const float* logits() const { return logits_; }        // [wanted, vocab], backend memory
     const int32_t* best() const { return best_; }          // [wanted]; -1: the row holds a NaN
     int32_t* page_table() const { return table_; }         // [slots, pages_a_slot], backend memory
@@ -49,14 +57,11 @@ private:
         const float *ssm_a, *ssm_dt, *ssm_conv1d, *ssm_norm;
         float *state, *ring_u, *ring_ab;
     };
-    class Loader;
 
     void take_buffers(ops::Memory& memory);
     void take_state(ops::Memory& memory);
-    ops::Acts take_acts(ops::Memory& memory, const std::string& name, int columns);
     void norm(const float* weight, int count, const int32_t* select);
-    void matmul(const ops::Acts& acts, int rows, std::initializer_list<std::pair<const ops::Weight*, float*>> outputs, bool residual = false);
-    void layers(const Tap& tap);
+    void layers(const Look& look);
     void deltanet(const Layer& layer);
     void attention(const Layer& layer);
     void ffn(const Layer& layer);
@@ -67,6 +72,11 @@ private:
     std::vector<Layer> layers_;
     const ops::Batch* batch_ = nullptr;       // of the call, in the backend's memory
     int rows_ = 0;                            // that its ops are given
+    struct Taps {
+        std::vector<int> layers;
+        float* out;
+        int32_t* mended;
+    } taps_{};
     ops::Weight token_embd_, output_;
     const float* output_norm_ = nullptr;
     int32_t* table_ = nullptr;

@@ -4,10 +4,16 @@
 #include "ops/argmax.h"
 #include "ops/attention.h"
 #include "ops/deltanet.h"
+#include "ops/draft_attention.h"
+#include "ops/draft_conv.h"
 #include "ops/embed.h"
+#include "ops/lattice.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/quantize.h"
 #include "ops/swiglu.h"
+#include "ops/tap.h"
+#include "ops/top_k.h"
 #include <functional>
 #include <string>
 
@@ -17,7 +23,9 @@ namespace lucebox::ops {
 struct Limits {
     int max_rows, slots;
     int key_heads, value_heads;
-    int heads = 0, head_dim = 0, rope_dims = 0;  // of the attention
+    int heads = 0, head_dim = 0;                 // of the attention
+    int rope_dims = 0;                           // the most of any batch
+    int draft_heads = 0, draft_head_dim = 0;     // of a drafter's; 0: there is none
 };
 
 class Backend {
@@ -59,6 +67,14 @@ public:
     virtual void deltanet(const Deltanet& op) = 0;
     virtual void attention(const Attention& op) = 0;
     virtual void argmax(const Argmax& op) = 0;
+    // of a drafter
+    virtual void tap(const Tap& op) = 0;
+    virtual void quantize(const Quantize& op) = 0;
+    virtual void draft_context(const DraftContext& op) = 0;
+    virtual void draft_conv(const DraftConv& op) = 0;
+    virtual void draft_attention(const DraftAttention& op) = 0;
+    virtual void top_k(const TopK& op) = 0;
+    virtual void lattice(const Lattice& op) = 0;
 
     virtual void clear(void* at, uint64_t bytes) = 0;                   // to zeros
     virtual void copy(void* to, const void* from, uint64_t bytes) = 0;  // inside the backend's memory, in order with the ops

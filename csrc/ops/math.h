@@ -92,6 +92,12 @@ LUCE_FN float silu(float x) {
     const float nh = x * e.hi, nl = fma(x, e.lo, fma(x, e.hi, -nh));
     return over_one_plus(x >= 0 ? x : nh, x >= 0 ? 0.0f : nl, e);
 }
+// (1 - e^-2|x|) / (1 + e^-2|x|), with the sign of x.
+LUCE_FN float tanh(float x) {
+    const ExpPair e = exp_pair(-2.0f * abs(x));
+    const float n = 1.0f - e.hi, y = over_one_plus(n, ((1.0f - n) - e.hi) - e.lo, e);
+    return x < 0 ? -y : y;
+}
 // log(1 + e^x) = max(x, 0) + log1p(e^-|x|); x itself above 20.
 LUCE_FN float softplus(float x) {
     const float t = exp(-abs(x));

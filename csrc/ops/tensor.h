@@ -13,6 +13,8 @@ inline constexpr int kPage = 256;        // tokens a KV page
 inline constexpr int kGroup = 32;        // values that share an activation scale
 inline constexpr int kSegment = 1024;    // columns of a weight row whose sum is one float chain
 inline constexpr int kHeadDim = 128;     // keys and values of a DeltaNet head
+inline constexpr int kCandidates = 16;   // tokens that a drafter's selector chooses from, at most
+inline constexpr int kMaxDraftHidden = 16384;
 
 // Rows as a matmul reads them. The CPU keeps them row-major; a backend may order q, d and sum as its kernels want.
 struct Acts {
@@ -37,6 +39,7 @@ struct Span {
     int position;      // of the first row: index of the token in its sequence, from 0
     int pending;       // rows before it that are accepted but not yet in the DeltaNet state (in the ring); at most kMaxPending
     bool commit;       // these rows are accepted: take them into the state in this call; without it, rows is at most kRing - 3
+    int context = 0;   // of a drafter's batch: rows before `position` that its ring holds
 };
 
 // The rows of a call. Fixed arrays, so that a captured graph can be replayed with other contents.
@@ -47,6 +50,7 @@ struct Batch {
     int32_t slot[kMaxRows];
     int32_t want[kMaxRows];       // rows whose logits are computed, ascending, `wanted` of them
     Span span[kMaxSlots];
+    int rope_dims;
     float* rope_cos;              // [rows, rope_dims / 2], by the host (model/rope.h)
     float* rope_sin;
 };

@@ -34,10 +34,9 @@ History::Match History::find() const {
     return best;
 }
 
-Proposal look_up(const History& history, int least, int most) {
-    const History::Match match = history.find();
-    if (match.length < least || most <= 0) return {};
-    const auto next = match.next.first(std::min({match.next.size(), static_cast<size_t>(most), static_cast<size_t>(kMostLookup)}));
+Proposal look_up(const History::Match& match, int most) {
+    if (match.length == 0 || most <= 0) return {};
+    const auto next = match.next.first(std::min(match.next.size(), static_cast<size_t>(std::min(most, kMostLookup))));
     return {.ids = {next.begin(), next.end()}, .drawn_from = {}, .confidence = {}, .source = Source::kLookup};
 }
 

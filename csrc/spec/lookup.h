@@ -57,7 +57,7 @@ private:
 
 inline constexpr int kMostLookup = 15;  // tokens of a continuation that are proposed
 
-// What history proposes: at most `most` tokens behind a match of at least `least`; empty without one.
-Proposal look_up(const History& history, int least, int most);
+// What history proposes behind a match: at most `most` tokens, and at most kMostLookup; empty without one.
+Proposal look_up(const History::Match& match, int most);
 
 }  // namespace lucebox::spec

@@ -19,4 +19,22 @@ struct Proposal {
     Source source = Source::kNone;
 };
 
+// Leaves the first `most` tokens.
+inline void cut(Proposal& p, int most) {
+    const auto count = static_cast<size_t>(most);
+    if (p.ids.size() > count) p.ids.resize(count);
+    if (p.drawn_from.size() > count) p.drawn_from.resize(count);
+    if (p.confidence.size() > count) p.confidence.resize(count);
+    if (p.ids.empty()) p.source = Source::kNone;
+}
+
+// A drafted block whose first two tokens are those of a hint from history takes the whole hint, where that is longer.
+inline void extend(Proposal& drafted, const Proposal& hint) {
+    if (drafted.ids.size() < 2 || hint.ids.size() <= drafted.ids.size() || !drafted.drawn_from.empty()) return;
+    if (drafted.ids[0] != hint.ids[0] || drafted.ids[1] != hint.ids[1]) return;
+    drafted.ids = hint.ids;
+    drafted.confidence.clear();
+    drafted.source = Source::kBoth;
+}
+
 }  // namespace lucebox::spec

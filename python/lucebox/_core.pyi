@@ -92,6 +92,8 @@ def plan(
     launch: str = "auto",
     threads: int = 0,
     kernels: str = "",
+    draft: GGUFFile | None = None,
+    draft_block_size: int = 0,
 ) -> list[PlanEntry]:
     """Every buffer the engine would take, before anything is allocated; needs no GPU."""
 
@@ -100,8 +102,9 @@ class Engine:
 
     device: "cpu", "emulated", "hip:0", "cuda:0". variant: "auto" (the fastest of variants()) or one of variants(); on "emulated" the chip.
     launch: "auto", "graph", "split" or "direct", on a GPU. threads: 0 = one a physical core. kernels: the folder of the GPU kernels.
+    draft: a DFlash drafter for the model; draft_block_size: rows of its blocks, the anchor included, 0 = as trained.
     progress: called with 0..1 while weights are prepared; an exception it raises stops the load.
-    Raises GGUFError, UnsupportedModelError, OutOfMemoryError, RequestError.
+    Raises DrafterMismatchError, GGUFError, UnsupportedModelError, OutOfMemoryError, RequestError.
     """
 
     info: ModelInfo
@@ -113,6 +116,10 @@ class Engine:
     kv: str
     slots: int
     max_rows: int
+    draft_block_size: int
+    """0 without a drafter."""
+    mended_taps: int
+    """Values of the target's layers that the drafter got in another form, being no numbers or beyond 65,504."""
     def __init__(
         self,
         file: GGUFFile,
@@ -126,6 +133,8 @@ class Engine:
         launch: str = "auto",
         threads: int = 0,
         kernels: str = "",
+        draft: GGUFFile | None = None,
+        draft_block_size: int = 0,
         progress: Callable[[float], None] | None = None,
     ) -> None: ...
     def allocated(self) -> list[PlanEntry]: ...
@@ -175,7 +184,8 @@ class SequenceParams:
     repetition_penalty (of prompt and output), presence_penalty, frequency_penalty (of the output), logit_bias {id: bias}.
     end_ids: nothing is emitted behind one of them. min_tokens: output before which no end id may come.
     logprobs: -1 none, else the token's and so many best ones'. speculative: "match" (the text of plain decoding),
-    "reject" (the law of plain decoding), "off". lookup: draft from the sequence's own history.
+    "reject" (the law of plain decoding), "off". lookup: draft from the sequence's own history. draft_width: rows of a
+    block, 0 = the engine's. selector: "walk", "best-first" or "reach" (docs/speculation.md).
     """
 
     def __init__(
@@ -196,6 +206,8 @@ class SequenceParams:
         logprobs: int = -1,
         speculative: str = "match",
         lookup: bool = True,
+        draft_width: int = 0,
+        selector: str = "walk",
     ) -> None: ...
 
 class StepWork:

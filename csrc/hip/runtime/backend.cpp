@@ -28,7 +28,8 @@ int HipBackend::launch_rows(int rows) const { return rows == 0 ? 0 : row_bucket(
 const ops::Batch* HipBackend::use_batch(const ops::Batch& batch) {
     LUCE_CHECK(batch_ && batch.rows >= 0 && batch.rows <= limits_.max_rows, kRequest, "a batch of ", batch.rows, " rows; scratch was taken for ",
                limits_.max_rows);
-    const size_t angles = batch.rope_cos ? static_cast<size_t>(batch.rows) * static_cast<size_t>(limits_.rope_dims / 2) : 0;
+    LUCE_CHECK(batch.rope_dims <= limits_.rope_dims, kRequest, "angles of ", batch.rope_dims, " dimensions; scratch was taken for ", limits_.rope_dims);
+    const size_t angles = batch.rope_cos ? static_cast<size_t>(batch.rows) * static_cast<size_t>(batch.rope_dims / 2) : 0;
     batch_bytes_.resize(sizeof batch + 2 * angles * sizeof(float));
     ops::Batch own = batch;
     own.rope_cos = reinterpret_cast<float*>(batch_ + 1), own.rope_sin = own.rope_cos + angles;

@@ -47,6 +47,13 @@ public:
     void deltanet(const ops::Deltanet& op) override;
     void attention(const ops::Attention& op) override;
     void argmax(const ops::Argmax& op) override;
+    void tap(const ops::Tap& op) override;
+    void quantize(const ops::Quantize& op) override;
+    void draft_context(const ops::DraftContext& op) override;
+    void draft_conv(const ops::DraftConv& op) override;
+    void draft_attention(const ops::DraftAttention& op) override;
+    void top_k(const ops::TopK& op) override;
+    void lattice(const ops::Lattice& op) override;
 
     void clear(void* at, uint64_t bytes) override { device_->clear(at, bytes); }
     void copy(void* to, const void* from, uint64_t bytes) override { device_->copy(to, from, bytes); }

@@ -1,0 +1,23 @@
+#include "cpu/backend.h"
+#include "ops/math.h"
+#include <atomic>
+
+namespace lucebox::cpu {
+
+void CpuBackend::tap(const ops::Tap& op) {
+    std::atomic<int32_t> mended{0};
+    pool_.run(op.rows, [&](int row, int) {
+        const float* h = op.h + static_cast<size_t>(row) * op.hidden;
+        float* out = op.out + static_cast<size_t>(row) * op.columns + op.offset;
+        int32_t changed = 0;
+        for (int i = 0; i < op.hidden; i++) {
+            const float x = h[i], y = x != x ? 0.0f : x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+            changed += !(x == y);
+            out[i] = y;
+        }
+        if (changed) mended += changed;
+    });
+    *op.mended += mended;
+}
+
+}  // namespace lucebox::cpu

@@ -1,0 +1,65 @@
+// The DFlash drafter: weights, ring of projected context and the block's forward pass, written once over the ops. It shares the target's embedding and head.
+#pragma once
+#include "model/draft_config.h"
+#include "model/qwen35.h"
+
+namespace lucebox::model {
+
+class Drafter {
+public:
+    using Progress = Qwen35::Progress;
+
+    // With dry memory nothing is allocated or read but the header. `target` outlives the drafter.
+    Drafter(const gguf::File& file, const DraftConfig& config, const Shape& shape, Qwen35& target, int vocab, ops::Backend& backend, ops::Memory& memory,
+            const Progress& progress);
+
+    // Takes rows of the target's last forward into the ring: row i of the batch is row want[i] of it (rows = wanted), with its slot, position and angles.
+    void context(const ops::Batch& batch);
+    // Runs blocks: row 0 of a span is the anchor, the others the mask token; want: the other rows of all spans, ascending.
+    void draft(const ops::Batch& batch);
+
+    // Of the last draft, in the order of want, backend memory.
+    const int32_t* candidates() const { return id_; }  // [wanted, 16], the first top_k of each; -1: the row holds a NaN
+    const float* edges() const { return edge_; }       // [wanted, 16, 16] (ops/lattice.h)
+    const int32_t* mended() const { return mended_; }  // [1] values of the target's layers that were no numbers or too large (ops/tap.h)
+
+private:
+    struct Layer {
+        const float *attn_norm, *ffn_norm, *attn_q_norm, *attn_k_norm, *attn_conv_base, *ffn_conv_base;
+        ops::Weight attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down, attn_conv_proj, ffn_conv_proj;
+        uint8_t* pages;
+        const int32_t* table;
+        int window;
+        bool causal;
+    };
+    void take_rings(ops::Memory& memory);
+    void take_buffers(ops::Memory& memory);
+    void norm(const float* x, const float* weight, int count, const int32_t* select);
+    // x through the first convolution of a sublayer; version 1: as it is.
+    const ops::Acts& convolved(const ops::Weight& kernels, const float* base);
+    // h += y [rows, hidden] through the second one.
+    void add_convolved(const float* y, const float* base);
+    void attention(const Layer& layer);
+    void ffn(const Layer& layer);
+    void head(const ops::Batch& batch);
+
+    DraftConfig config_;
+    Shape shape_;
+    Qwen35& target_;
+    int vocab_;
+    ops::Backend& backend_;
+    std::vector<Layer> layers_;
+    ops::Weight fc_, selector_hidden_, selector_predecessor_{}, selector_successor_{};
+    const float *hidden_norm_ = nullptr, *output_norm_ = nullptr;
+    const ops::Batch* batch_ = nullptr;        // of the call, in the backend's memory
+    int rows_ = 0;                             // that its ops are given
+    float *taps_ = nullptr;                    // [max_rows, taps * hidden] of the target's last forward
+    int32_t* mended_ = nullptr;
+    float *h_ = nullptr, *part_ = nullptr;     // [rows, hidden]: residual stream; a sublayer's output
+    float *delta_ = nullptr, *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *g_ = nullptr;
+    ops::Acts tapped_{}, normed_{}, conv_{}, mixed_{}, gated_{};
+    int32_t* id_ = nullptr;
+    float *value_ = nullptr, *edge_ = nullptr;
+};
+
+}  // namespace lucebox::model
