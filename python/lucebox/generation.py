@@ -10,8 +10,8 @@ from typing import Literal
 
 from lucebox import _core
 from lucebox.sampling import RequestOptions
-from lucebox.streams import ReasoningSplitter, StopMatcher
-from lucebox.tokenizer import Detokenizer, Tokenizer
+from lucebox.streams import Edges, ReasoningSplitter, StopMatcher, TokenText
+from lucebox.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Generation(Iterator[Piece]):
         """Of the random numbers, drawn for this request when the options name none."""
         self._core = core
         self._tokenizer = tokenizer
-        self._splitter = splitter
         self._release = release
-        self._detokenizer = Detokenizer(tokenizer)
+        self._text = TokenText(tokenizer, splitter)
         self._stops = StopMatcher(options.stop)
+        self._edges = Edges(front=False, behind=splitter is not None)
         self._params = _core.SamplingParams(options.temperature, options.top_k, options.top_p, options.min_p, self.seed)
         self._prompt_s = self._generated_s = 0.0
         self._generated = 0
@@ -160,24 +160,13 @@ class Generation(Iterator[Piece]):
 
     def _say(self, token: int) -> tuple[str, str]:
         """(reasoning, text) that the token settles."""
-        if self._splitter is None:
-            return "", self._stops.push(self._detokenizer.push(token))
-        if not self._tokenizer.is_marker(token):
-            reasoning, text = self._splitter.push(self._detokenizer.push(token))
-        else:
-            reasoning, text = self._splitter.push(self._detokenizer.finish())
-            more_reasoning, more = self._splitter.marker(self._detokenizer.push(token))
-            reasoning, text = reasoning + more_reasoning, text + more
-        return reasoning, self._stops.push(text)
+        reasoning, text = self._text.push(token)
+        return reasoning, self._edges.push(self._stops.push(text))
 
     def _rest(self) -> tuple[str, str]:
         """(reasoning, text) that was held back, at the end of the reply."""
-        text = self._detokenizer.finish()
-        if self._splitter is None:
-            return "", self._stops.push(text) + self._stops.finish()
-        reasoning, text = self._splitter.push(text)
-        more_reasoning, more = self._splitter.finish()
-        return reasoning + more_reasoning, self._stops.push(text + more) + self._stops.finish()
+        reasoning, text = self._text.finish()
+        return reasoning, self._edges.push(self._stops.push(text) + self._stops.finish())
 
     def _timings(self) -> Timings:
         return Timings(len(self.prompt_ids), self._prompt_s, self._generated, self._generated_s)

@@ -253,6 +253,11 @@ class Detokenizer:
         """The text that this token completes, possibly empty."""
         return self._decoder.decode(self._tokenizer.token_bytes(id, special=self._special))
 
+    @property
+    def pending(self) -> bool:
+        """Whether bytes are held back."""
+        return bool(self._decoder.getstate()[0])
+
     def finish(self) -> str:
         """What is left: an unfinished character as U+FFFD."""
         text = self._decoder.decode(b"", True)

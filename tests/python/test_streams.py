@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from lucebox.streams import ReasoningSplitter, StopMatcher
+from lucebox.streams import Edges, ReasoningSplitter, StopMatcher
 
 
 def partitions(text: str) -> list[list[str]]:
@@ -45,7 +45,8 @@ def test_stop_strings(text: str, stops: list[str], wanted: str, matched: str | N
 def run(stream: ReasoningSplitter, parts: list[tuple[str, bool]]) -> tuple[str, str]:
     found = [stream.marker(text) if marker else stream.push(text) for text, marker in parts]
     found.append(stream.finish())
-    return "".join(r for r, _ in found), "".join(c for _, c in found)
+    edges = Edges(front=False)
+    return "".join(r for r, _ in found), "".join(edges.push(c) for _, c in found)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,9 @@ def run(stream: ReasoningSplitter, parts: list[tuple[str, bool]]) -> tuple[str, 
         ("\n <think>w</think>s", False, "w", "s"),
         ("a\n\n  b</think>\n    code", True, "a\n\n  b", "    code"),
         ("a</think>b</think>c", True, "a", "b</think>c"),
+        ("a\n<tool_call>\n<function=f>", True, "a", "<tool_call>\n<function=f>"),
+        ("a <tool_call> is one</think>b", True, "a <tool_call> is one", "b"),
+        ("a <tool_call>\n</think><function=b", True, "a <tool_call>", "<function=b"),
     ],
 )
 def test_reasoning_by_text(text: str, inside: bool, reasoning: str, content: str) -> None:
@@ -81,6 +85,8 @@ def test_reasoning_by_text(text: str, inside: bool, reasoning: str, content: str
         (["w\n", "!<tool_call>", "\n<func", "tion=f>", "x"], True, "w", "<tool_call>\n<function=f>x"),
         (["w ", "!<tool_call>", " is a tag", "!</think>", "s"], True, "w <tool_call> is a tag", "s"),
         (["w ", "!<tool_call>"], True, "w <tool_call>", ""),
+        (["w ", "<tool", "_call>\n<func", "tion=f>"], True, "w ", "<tool_call>\n<function=f>"),
+        (["w <tool_call> <func", "!</think>", "s"], True, "w <tool_call> <func", "s"),
         (["w ", "!<tool_call>", "!</think>", "s"], True, "w <tool_call>", "s"),
     ],
 )

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible server: `lucebox serve`, `lucebox.serve`."""
