@@ -1,5 +1,7 @@
 """lucebox: stock GGUF files of the Qwen3.5, 3.6 and 3.8 hybrid models in, the same bits out on every backend."""
 
+from typing import Any
+
 from lucebox import errors
 from lucebox.engine import Engine, load
 from lucebox.errors import (
@@ -28,9 +30,22 @@ __all__ = [
     "__version__",
     "errors",
     "load",
+    "serve",
 ]
 
 __version__: str
+
+
+def serve(engine: Engine, **options: Any) -> int:
+    """Serves the engine over HTTP until SIGTERM or Ctrl-C; returns the exit code.
+
+    options: the fields of lucebox.server.config.ServerConfig. Load the engine with as many slots as requests may run
+    at once. Raises RequestError for an option, or an address that cannot be listened on.
+    """
+    from lucebox.server.config import ServerConfig
+    from lucebox.server.run import serve
+
+    return serve(engine, ServerConfig(**options))
 
 
 def __getattr__(name: str) -> str:

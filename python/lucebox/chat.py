@@ -67,6 +67,15 @@ class Chat:
             if source is not None:
                 self._warn()
 
+    @property
+    def source(self) -> str:
+        """The template's text."""
+        return self._template.source
+
+    def mentions(self, name: str) -> bool:
+        """Whether the template knows a variable."""
+        return name in self._template.source
+
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],

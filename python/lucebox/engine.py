@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ def load(
     progress: Callable[[float], None] | None = None,
     variant: str = "auto",
     launch: str = "auto",
+    slots: int = 1,
 ) -> Engine:
     """Load a GGUF file, or the bundled model under its name "nano".
 
@@ -56,7 +59,7 @@ def load(
     max_ctx: tokens that prompt and reply may take together; the file's context_length, but at most 8192, when not given.
     kv: "q8_0", "f16" or "f32". threads: None = LUCEBOX_THREADS or one a physical core.
     progress: called with 0 to 1. variant: "auto" or one of `lucebox doctor`'s list; of the CPU's kernels, or the emulator's chip.
-    launch: of a GPU's steps: "auto", "graph", "split" or "direct".
+    launch: of a GPU's steps: "auto", "graph", "split" or "direct". slots: sequences that `serve` runs at once.
     Raises GGUFError, UnsupportedModelError, OutOfMemoryError, DeviceError, RequestError.
     """
     options = devices.options(device, variant=variant, launch=launch, threads=threads)
@@ -65,20 +68,50 @@ def load(
     file = _core.GGUFFile(model_path(path))
     info = _core.ModelInfo(file)
     tokenizer = Tokenizer(file.metadata, file=file.path)
-    core = _core.Engine(
-        file,
-        max_ctx=default_max_ctx(info.context_length) if max_ctx is None else max_ctx,
-        kv=kv,
-        progress=progress,
-        **options,
-    )
-    return Engine(core, file, tokenizer)
+
+    def open_core(progress: Callable[[float], None] | None) -> _core.Engine:
+        return _core.Engine(
+            file,
+            max_ctx=default_max_ctx(info.context_length) if max_ctx is None else max_ctx,
+            kv=kv,
+            slots=slots,
+            progress=progress,
+            **options,
+        )
+
+    return Engine(open_core(progress), file, tokenizer, open_core)
+
+
+class Lease:
+    """The compiled engine in the hands of someone who runs its steps. Made by `Engine.lend`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def core(self) -> _core.Engine:
+        return self._engine._open()
+
+    def reopen(self) -> _core.Engine:
+        """Loads the model anew, after a fault. What the old one held is freed first; drop it before."""
+        return self._engine._reopen()
 
 
 class Engine:
     """Made by `load`. One request at a time; calls from several threads are refused, not mixed."""
 
-    def __init__(self, core: _core.Engine, file: _core.GGUFFile, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        core: _core.Engine,
+        file: _core.GGUFFile,
+        tokenizer: Tokenizer,
+        open_core: Callable[[Callable[[float], None] | None], _core.Engine],
+    ) -> None:
+        """open_core: loads the compiled engine once more, with a callback for the progress."""
+        self.name = next((name for name, path in BUNDLED.items() if str(path) == file.path), Path(file.path).stem)
+        self.nbytes = file.nbytes
+        self.parameters = sum(math.prod(tensor.dims) for tensor in file.tensors)
+        self._open_core = open_core
         self.info = core.info
         self.path = file.path
         self.metadata: Mapping[str, Any] = file.metadata
@@ -190,6 +223,24 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def lend(self) -> Iterator[Lease]:
+        """The compiled engine for a scheduler; until the context ends every other call is refused."""
+        self._open()
+        release = self._claim()
+        try:
+            yield Lease(self)
+        finally:
+            if self._core is not None:
+                for slot in range(self._core.slots):
+                    self._core.reset(slot)
+            release()
+
+    def _reopen(self) -> _core.Engine:
+        self._core = None
+        self._core = self._open_core(None)
+        return self._core
 
     def _open(self) -> _core.Engine:
         if self._core is None:

@@ -20,6 +20,15 @@ _ROLES = {
     "function": "tool",
 }
 _TEXT_PARTS = ("text", "input_text", "output_text")
+_OTHER_PARTS = {
+    "image_url": "image",
+    "image": "image",
+    "input_image": "image",
+    "input_audio": "audio",
+    "video_url": "video",
+    "file": "file",
+    "input_file": "file",
+}
 
 
 def normalize(messages: Sequence[Mapping[str, Any]], *, split_reasoning: bool) -> list[Message]:
@@ -80,6 +89,10 @@ def _part(part: Any, where: str) -> str:
     if not isinstance(part, Mapping):
         raise RequestError(f"{where}: a part was expected, not {type(part).__name__}")
     kind = part.get("type", "text")
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
+    if kind in _OTHER_PARTS:
+        raise RequestError(f"{where}: {_OTHER_PARTS[kind]} input is not supported by this engine")
     if kind not in _TEXT_PARTS:
         raise RequestError(f"{where}: a part of type {kind!r}; this engine takes text only ({', '.join(_TEXT_PARTS)})")
     if not isinstance(part.get("text"), str):
@@ -97,12 +110,15 @@ def _call(call: Any, where: str) -> Message:
 
 
 def _arguments(arguments: Any) -> dict[str, Any]:
-    """Clients send a JSON string; what is no object has no arguments."""
+    """Clients send a JSON string; a text that is no object becomes one argument named `arguments`."""
     if isinstance(arguments, str):
+        text = arguments
         try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            return {}
+            arguments = json.loads(text)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, Mapping):
+            return {"arguments": text} if text.strip() else {}
     return dict(arguments) if isinstance(arguments, Mapping) else {}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from lucebox.tokenizer import Detokenizer, Tokenizer
 
-
 MAX_GAP = 16
 """White space that may lie between the tags of a tool call."""
 

@@ -48,8 +48,9 @@ def test_roles_and_contents(messages: list[dict[str, Any]], wanted: list[tuple[s
         ('{"a": 1}', {"a": 1}),
         ({"a": 1}, {"a": 1}),
         ("", {}),
-        ("{broken", {}),
-        ("[1]", {}),
+        ("{broken", {"arguments": "{broken"}),
+        ("[1]", {"arguments": "[1]"}),
+        (" ", {}),
         (None, {}),
     ],
 )

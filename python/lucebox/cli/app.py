@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lucebox.cli import bench, chat, doctor, generate, inspect, plan, selftest
+from lucebox.cli import bench, chat, doctor, generate, inspect, plan, selftest, serve
 
 app = typer.Typer(
     name="lucebox",
@@ -38,6 +38,7 @@ def _root(
 
 app.command("generate")(generate.generate)
 app.command("chat")(chat.chat)
+app.command("serve")(serve.serve)
 app.command("inspect")(inspect.inspect)
 app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)

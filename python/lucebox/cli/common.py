@@ -137,6 +137,7 @@ def load(
     variant: str = "auto",
     device: str = "auto",
     launch: str = "auto",
+    slots: int = 1,
 ) -> Engine:
     """Loads with a progress bar where standard error is a terminal."""
     import lucebox
@@ -150,6 +151,7 @@ def load(
             variant=variant,
             device=device,
             launch=launch,
+            slots=slots,
             progress=progress,
         )
 

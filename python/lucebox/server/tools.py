@@ -31,8 +31,8 @@ MAX_NAME = 256
 """Characters of a function's or parameter's name; more are no name."""
 
 _MAYBE_CLOSER = re.compile(r"[\n<]")
-_NAME = re.compile(r"[^\r\n<>]{0,%d}" % MAX_NAME)
-_GAP = re.compile(r"\s{0,%d}" % MAX_GAP)
+_NAME = re.compile(rf"[^\r\n<>]{{0,{MAX_NAME}}}")
+_GAP = re.compile(rf"\s{{0,{MAX_GAP}}}")
 
 
 @dataclass(frozen=True, slots=True)
