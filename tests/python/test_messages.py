@@ -93,7 +93,7 @@ def test_reasoning_that_is_given_wins() -> None:
         (["x"], r"messages\[0\]: a mapping"),
         ([USER, message("robot", "x")], r"messages\[1\].role: 'robot'; known are system, developer, user"),
         ([message("user", 3)], r"messages\[0\].content: a string or a list"),
-        ([message("user", [{"type": "image_url", "image_url": {}}])], "type 'image_url'; this engine takes text only"),
+        ([message("user", [{"type": "image_url", "image_url": {}}])], "image input is not supported"),
         ([message("user", [{"type": "text"}])], r"content\[0\].text: a string"),
         ([USER, message("assistant", "", tool_calls=[{"function": {}}])], r"tool_calls\[0\].function.name"),
         ([USER, message("assistant", "", tool_calls="x")], "tool_calls: a list"),

@@ -78,7 +78,7 @@ class Answer:
                 if delta.kind == "rest":
                     continue
                 more: dict[str, Any] | None = None
-                if event.timings is not None and not event.finished:
+                if event.timings is not None and self._choices[event.index].timings_per_token:
                     more = {"timings": event.timings}
                 yield self._chunk(self._part(event.index, delta, delta.tokens, None), more)
             if event.finished:
