@@ -142,6 +142,7 @@ void init_testing(py::module_& m) {
     t.def("embed", &embed, py::arg("weight"), py::arg("ids"), py::arg("columns"), variant);
     t.def("read_seconds", &read_seconds, py::arg("bytes"), threads, py::arg("repeat") = 5);
     init_testing_sequence(t);
+    init_testing_draft(t);
     init_testing_hip(t);
     t.def("math", &math, py::arg("function"), py::arg("x"), variant);
 }

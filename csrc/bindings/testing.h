@@ -44,5 +44,6 @@ template <class Op> double timed(const Op& op) {
 
 void init_testing_sequence(py::module_& t);  // ops that know sequences
 void init_testing_hip(py::module_& t);       // the HIP backend on an emulated device
+void init_testing_draft(py::module_& t);     // a drafter of an engine
 
 }  // namespace lucebox::bindings
