@@ -50,7 +50,10 @@ SequenceParams make_params(const py::kwargs& arguments) {
 StepWork make_work(int slot, std::vector<int32_t> ids, bool emit, int limit, const std::optional<std::vector<int32_t>>& draft, const std::optional<Masks>& masks,
                    bool look, bool logits) {
     StepWork work{.slot = slot, .ids = std::move(ids), .emit = emit, .limit = limit, .draft = {}, .masks = {}, .look = look, .logits = logits};
-    if (draft) work.draft = spec::Proposal{.ids = *draft, .drawn_from = {}, .confidence = {}, .source = spec::Source::kGiven};
+    if (draft) {
+        work.draft.emplace();
+        work.draft->ids = *draft, work.draft->source = spec::Source::kGiven;
+    }
     if (masks) work.masks.assign(masks->data(), masks->data() + masks->size());
     return work;
 }
@@ -59,6 +62,11 @@ py::list logprobs_of(const StepResult& result) {
     py::list out;
     for (const spec::TokenLogprobs& token : result.logprobs) out.append(py::make_tuple(token.logprob, token.best));
     return out;
+}
+
+// [ids, k].
+template <class T> py::array_t<T> by_row(const spec::Proposal& p, const std::vector<T>& values) {
+    return py::array_t<T>({p.ids.size(), p.ids.empty() ? 0 : values.size() / p.ids.size()}, values.data());
 }
 
 // [tokens, vocab]; None where they were not asked for.
@@ -79,6 +87,8 @@ void init_decoder(py::class_<PyEngine>& engine_class, py::module_& m) {
     py::class_<spec::Proposal>(m, "Proposal")
         .def_readonly("ids", &spec::Proposal::ids)
         .def_readonly("confidence", &spec::Proposal::confidence)
+        .def_property_readonly("candidates", [](const spec::Proposal& p) { return by_row(p, p.candidates); })
+        .def_property_readonly("scores", [](const spec::Proposal& p) { return by_row(p, p.scores); })
         .def_property_readonly("source", [](const spec::Proposal& p) { return spec::to_string(p.source); });
     py::class_<StepResult>(m, "StepResult")
         .def_readonly("slot", &StepResult::slot)

@@ -37,7 +37,10 @@ History::Match History::find() const {
 Proposal look_up(const History::Match& match, int most) {
     if (match.length == 0 || most <= 0) return {};
     const auto next = match.next.first(std::min(match.next.size(), static_cast<size_t>(std::min(most, kMostLookup))));
-    return {.ids = {next.begin(), next.end()}, .drawn_from = {}, .confidence = {}, .source = Source::kLookup};
+    Proposal out;
+    out.ids = {next.begin(), next.end()};
+    out.source = Source::kLookup;
+    return out;
 }
 
 }  // namespace lucebox::spec

@@ -65,6 +65,20 @@ std::vector<int> search(const Lattice& l, int rows, bool reach) {
     return path;
 }
 
+Proposal begin(const Lattice& l, int rows) {
+    Proposal out;
+    out.source = rows ? Source::kDrafter : Source::kNone;
+    out.k = l.k;
+    return out;
+}
+
+void keep_scores(const Lattice& l, int row, int before, Proposal& out) {
+    const int32_t* id = l.id + row * Lattice::kStride;
+    const float* edges = l.edges(row, before);
+    out.candidates.insert(out.candidates.end(), id, id + l.k);
+    out.scores.insert(out.scores.end(), edges, edges + l.k);
+}
+
 }  // namespace
 
 Selector selector_named(const std::string& name) {
@@ -77,21 +91,20 @@ Selector selector_named(const std::string& name) {
 Proposal select(const Lattice& l, Selector selector) {
     const int rows = usable_rows(l);
     const std::vector<int> path = selector == Selector::kWalk ? walk(l, rows) : search(l, rows, selector == Selector::kReach);
-    Proposal out;
-    if (rows) out.source = Source::kDrafter;
+    Proposal out = begin(l, rows);
     for (int row = 0; row < rows; row++) {
         const int b = path[static_cast<size_t>(row)];
         out.ids.push_back(l.id[row * Lattice::kStride + b]);
         const Row p = probabilities(l.edges(row, row ? path[static_cast<size_t>(row) - 1] : 0), l.k);
         out.confidence.push_back(static_cast<float>(p[static_cast<size_t>(b)]));
+        keep_scores(l, row, row ? path[static_cast<size_t>(row) - 1] : 0, out);
     }
     return out;
 }
 
 Proposal draw(const Lattice& l, double temperature, uint64_t seed, uint32_t position, uint32_t choice) {
     const int rows = usable_rows(l);
-    Proposal out;
-    if (rows) out.source = Source::kDrafter;
+    Proposal out = begin(l, rows);
     int before = 0;
     for (int row = 0; row < rows; row++) {
         const Row p = probabilities(l.edges(row, before), l.k, temperature);
@@ -100,6 +113,7 @@ Proposal draw(const Lattice& l, double temperature, uint64_t seed, uint32_t posi
         q.weight.assign(p.begin(), p.begin() + l.k);
         for (const double weight : q.weight) q.sum += weight;
         const int32_t token = q.at(uniform(seed, position + static_cast<uint32_t>(row), choice, Purpose::kDraft));
+        keep_scores(l, row, before, out);
         before = static_cast<int>(std::ranges::find(q.id, token) - q.id.begin());
         out.ids.push_back(token);
         out.confidence.push_back(static_cast<float>(q.probability(token)));

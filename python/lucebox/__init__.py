@@ -15,8 +15,10 @@ from lucebox.errors import (
     UnsupportedModelError,
 )
 from lucebox.generation import Piece
+from lucebox.speculation import Block, Verified, draft, verify
 
 __all__ = [
+    "Block",
     "ContextFullError",
     "DeviceError",
     "DrafterMismatchError",
@@ -27,10 +29,13 @@ __all__ = [
     "Piece",
     "RequestError",
     "UnsupportedModelError",
+    "Verified",
     "__version__",
+    "draft",
     "errors",
     "load",
     "serve",
+    "verify",
 ]
 
 __version__: str

@@ -235,6 +235,9 @@ class Proposal:
     ids: list[int]
     confidence: list[float]
     """Of each id, by the drafter; empty where it has none."""
+    candidates: npt.NDArray[np.int32]
+    scores: npt.NDArray[np.float32]
+    """[ids, k]: what the drafter chose each id from, and their scores behind the id before; k is 0 where it was not asked."""
     source: Literal["none", "lookup", "drafter", "drafter+lookup", "given"]
 
 class StepResult:

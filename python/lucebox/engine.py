@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +20,13 @@ from lucebox.chat import Chat
 from lucebox.errors import ContextFullError, RequestError
 from lucebox.generation import Generation
 from lucebox.sampling import RequestOptions
+from lucebox.speculation import DraftedSequence
 from lucebox.streams import ReasoningSplitter
 from lucebox.tokenizer import Tokenizer
 
-BUNDLED = {"nano": Path(__file__).parent / "models" / "nano" / "nano-IQ4_XS.gguf"}
+_NANO = Path(__file__).parent / "models" / "nano"
+BUNDLED = {"nano": _NANO / "nano-IQ4_XS.gguf"}
+BUNDLED_DRAFTERS = {"nano": _NANO / "nano-dflash2-Q4_0.gguf"}
 DEFAULT_MAX_CTX = 8192
 KV_TYPES = ("q8_0", "f16", "f32")
 
@@ -36,6 +40,12 @@ def model_path(name: str | os.PathLike[str]) -> str:
     return str(BUNDLED.get(path, path))
 
 
+def draft_path(name: str | os.PathLike[str]) -> str:
+    """The file of a bundled drafter's name; anything else is a path already."""
+    path = os.fspath(name)
+    return str(BUNDLED_DRAFTERS.get(path, path))
+
+
 def default_max_ctx(context_length: int) -> int:
     """Tokens of context when none are asked for: what the model was made for, but at most 8192."""
     return min(context_length, DEFAULT_MAX_CTX)
@@ -44,6 +54,8 @@ def default_max_ctx(context_length: int) -> int:
 def load(
     path: str | os.PathLike[str],
     *,
+    draft: str | os.PathLike[str] | None = None,
+    draft_block_size: int | None = None,
     device: str = "auto",
     max_ctx: int | None = None,
     kv: str = "q8_0",
@@ -55,12 +67,14 @@ def load(
 ) -> Engine:
     """Load a GGUF file, or the bundled model under its name "nano".
 
+    draft: a DFlash drafter's GGUF file for this model, or "nano". draft_block_size: rows of its blocks, the token that
+    they follow included; as trained when not given, at most twice that.
     device: "auto" (a GPU that this build has kernels for, else the CPU), "cpu", "hip:0", "cuda:0" or "emulated".
     max_ctx: tokens that prompt and reply may take together; the file's context_length, but at most 8192, when not given.
     kv: "q8_0", "f16" or "f32". threads: None = LUCEBOX_THREADS or one a physical core.
     progress: called with 0 to 1. variant: "auto" or one of `lucebox doctor`'s list; of the CPU's kernels, or the emulator's chip.
     launch: of a GPU's steps: "auto", "graph", "split" or "direct". slots: sequences that `serve` runs at once.
-    Raises GGUFError, UnsupportedModelError, OutOfMemoryError, DeviceError, RequestError.
+    Raises GGUFError, UnsupportedModelError, DrafterMismatchError, OutOfMemoryError, DeviceError, RequestError.
     """
     options = devices.options(device, variant=variant, launch=launch, threads=threads)
     if kv not in KV_TYPES:
@@ -68,6 +82,9 @@ def load(
     file = _core.GGUFFile(model_path(path))
     info = _core.ModelInfo(file)
     tokenizer = Tokenizer(file.metadata, file=file.path)
+    if draft is None and draft_block_size is not None:
+        raise RequestError(f"draft_block_size: {draft_block_size}, and no drafter was given")
+    drafter = None if draft is None else _core.GGUFFile(draft_path(draft))
 
     def open_core(progress: Callable[[float], None] | None) -> _core.Engine:
         return _core.Engine(
@@ -75,6 +92,8 @@ def load(
             max_ctx=default_max_ctx(info.context_length) if max_ctx is None else max_ctx,
             kv=kv,
             slots=slots,
+            draft=drafter,
+            draft_block_size=draft_block_size or 0,
             progress=progress,
             **options,
         )
@@ -123,6 +142,8 @@ class Engine:
         self.launch = core.launch
         self.variant = core.variant
         self.threads = core.threads
+        self.draft_block_size = core.draft_block_size
+        """Rows of a drafted block, 0 without a drafter."""
         self._core: _core.Engine | None = core
         self._slot = threading.Lock()
 
@@ -136,8 +157,16 @@ class Engine:
         top_k: int = 0,
         top_p: float = 1.0,
         min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         ignore_eos: bool = False,
+        speculative: str = "match",
+        lookup: bool = True,
+        draft_width: int = 0,
+        selector: str = "walk",
         special: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
         thinking: bool | None = None,
@@ -157,10 +186,18 @@ class Engine:
             top_k=top_k,
             top_p=top_p,
             min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=logit_bias or {},
             seed=seed,
             max_tokens=max_tokens,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             ignore_eos=ignore_eos,
+            speculative=speculative,
+            lookup=lookup,
+            draft_width=draft_width,
+            selector=selector,
         )
         core = self._open()
         splitter = None
@@ -189,6 +226,24 @@ class Engine:
         try:
             core.reset(0)
             return Generation(core, self.tokenizer, ids, options, splitter=splitter, release=release)
+        except BaseException:
+            release()
+            raise
+
+    def sequence(self, prompt: TextPrompt | Sequence[int], **options: Any) -> DraftedSequence:
+        """A sequence for `lucebox.draft` and `lucebox.verify`: the prompt has run, and its first token is there.
+
+        options: those of RequestOptions but max_tokens and stop, which the caller decides. The engine takes no other
+        request until the sequence is closed. Raises as `generate`.
+        """
+        request = RequestOptions(**options)
+        core = self._open()
+        ids = self._ids(prompt, special=True)
+        self._check_ids(ids, reply=1)
+        release = self._claim()
+        try:
+            seed = secrets.randbits(64) if request.seed is None else request.seed
+            return DraftedSequence(core, ids, request.params(end_ids=self.tokenizer.end_ids, seed=seed), release)
         except BaseException:
             release()
             raise

@@ -4,14 +4,59 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Literal
 
 from lucebox import _core
+from lucebox._core import StepWork
+from lucebox.errors import RequestError
 from lucebox.sampling import RequestOptions
 from lucebox.streams import Edges, ReasoningSplitter, StopMatcher, TokenText
 from lucebox.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """What was drafted so far, and what it gave. The first token comes from the prompt and is none of a step."""
+
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tokens: int = 0
+    """Of the steps: an accepted draft each, and one more a step but where the reply ends inside a block."""
+    drafted_at: tuple[int, ...] = ()
+    """Steps that drafted a first, second, … token."""
+    accepted_at: tuple[int, ...] = ()
+    """Of these, steps that accepted it."""
+    sources: Mapping[str, int] = field(default_factory=dict)
+    """Steps by what drafted: "drafter", "lookup", "drafter+lookup", "none"."""
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    """With accepting and committing."""
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.tokens / self.steps if self.steps else 0.0
+
+    def plus(self, result: _core.StepResult, tokens: int, accepted: int) -> Speculation:
+        """With a step of which the reply takes so many tokens."""
+        drafted_at, accepted_at = (
+            tuple(sum(pair) for pair in zip_longest(counts, [1] * count, fillvalue=0))
+            for counts, count in ((self.drafted_at, result.drafted), (self.accepted_at, accepted))
+        )
+        return Speculation(
+            self.steps + 1,
+            self.drafted + result.drafted,
+            self.accepted + accepted,
+            self.tokens + tokens,
+            drafted_at,
+            accepted_at,
+            {**self.sources, result.source: self.sources.get(result.source, 0) + 1},
+            self.draft_s + result.draft_ms / 1e3,
+            self.verify_s + result.verify_ms / 1e3,
+        )
 
 
 @dataclass(frozen=True)
@@ -24,6 +69,7 @@ class Timings:
     generated_tokens: int
     generated_s: float
     """For the tokens after the first."""
+    speculation: Speculation = field(default_factory=Speculation)
 
     @property
     def prompt_per_s(self) -> float:
@@ -50,6 +96,12 @@ class Piece:
     """With it: the end token's text, the stop string, "max_tokens" or "max_ctx"."""
 
 
+def _checked(result: _core.StepResult) -> _core.StepResult:
+    if result.error:
+        raise RequestError(result.error)
+    return result
+
+
 class Generation(Iterator[Piece]):
     """The pieces of one reply. The engine takes no other request until this one ends or is closed."""
 
@@ -74,9 +126,10 @@ class Generation(Iterator[Piece]):
         self._text = TokenText(tokenizer, splitter)
         self._stops = StopMatcher(options.stop)
         self._edges = Edges(front=False, behind=splitter is not None)
-        self._params = _core.SamplingParams(options.temperature, options.top_k, options.top_p, options.min_p, self.seed)
+        self._params = options.params(end_ids=tokenizer.end_ids, seed=self.seed)
         self._prompt_s = self._generated_s = 0.0
         self._generated = 0
+        self._speculation = Speculation()
         self._pieces: Generator[Piece, None, None] = self._run()
 
     def __next__(self) -> Piece:
@@ -110,19 +163,19 @@ class Generation(Iterator[Piece]):
             yield Piece("", (), self._timings(), finish_reason="length", stopped_by=limit_name)
             return
         ids: list[int] = []
-        token = self._prefill()
+        result = self._prefill()
         while True:
-            ids.append(token)
-            self._generated += 1
-            ended = token in self._tokenizer.end_ids and not self.options.ignore_eos
-            reasoning, text = ("", "") if ended else self._say(token)
-            stop = self._tokenizer.token_text(token) if ended else self._stops.matched
+            tokens = result.token_ids
+            reasoning, text, stop, taken = self._take(tokens, limit)
+            ids += tokens[:taken]
+            if self._generated > 1:
+                self._speculation = self._speculation.plus(result, taken, min(taken, result.accepted))
             if stop is not None or self._generated == limit:
                 break
             if text or reasoning:
                 yield Piece(text, tuple(ids), self._timings(), reasoning)
                 ids = []
-            token = self._step(token)
+            result = self._step(limit - self._generated)
         rest_reasoning, rest = self._rest()
         # What was held back may complete a stop string.
         stop = stop or self._stops.matched
@@ -135,28 +188,36 @@ class Generation(Iterator[Piece]):
             stop or limit_name,
         )
 
-    def _prefill(self) -> int:
+    def _take(self, tokens: Sequence[int], limit: int) -> tuple[str, str, str | None, int]:
+        """(reasoning, text, what ended the reply, tokens of it) of a step's tokens; what comes behind an end is dropped."""
+        reasoning = text = ""
+        for taken, token in enumerate(tokens, 1):
+            self._generated += 1
+            if token in self._tokenizer.end_ids and not self.options.ignore_eos:
+                return reasoning, text, self._tokenizer.token_text(token), taken
+            more_reasoning, more = self._say(token)
+            reasoning, text = reasoning + more_reasoning, text + more
+            if self._stops.matched is not None or self._generated == limit:
+                return reasoning, text, self._stops.matched, taken
+        return reasoning, text, None, len(tokens)
+
+    def _prefill(self) -> _core.StepResult:
         started = time.perf_counter()
-        rows = self._core.max_rows
-        # Cut here too, so that Ctrl-C and close() are heard between calls; the bits are the same.
-        last = (len(self.prompt_ids) - 1) // rows * rows
+        rows, ids = self._core.max_rows, self.prompt_ids
+        self._core.begin(0, self._params, ids)
+        # One call a chunk, so that Ctrl-C and close() are heard in between.
+        last = (len(ids) - 1) // rows * rows
         for start in range(0, last, rows):
-            self._core.forward([(0, self.prompt_ids[start : start + rows])], "none")
-        token = self._next(self.prompt_ids[last:])
+            self._core.step([StepWork(0, ids[start : start + rows])])
+        (result,) = self._core.step([StepWork(0, ids[last:], emit=True)])
         self._prompt_s = time.perf_counter() - started
-        return token
+        return _checked(result)
 
-    def _step(self, token: int) -> int:
+    def _step(self, limit: int) -> _core.StepResult:
         started = time.perf_counter()
-        token = self._next([token])
+        (result,) = self._core.step([StepWork(0, limit=limit)])
         self._generated_s += time.perf_counter() - started
-        return token
-
-    def _next(self, ids: Sequence[int]) -> int:
-        if self.options.greedy:
-            return int(self._core.forward([(0, ids)], "argmax")[0])
-        logits = self._core.forward([(0, ids)], "last")[0]
-        return _core.sample(logits, self._params, self._core.length(0))
+        return _checked(result)
 
     def _say(self, token: int) -> tuple[str, str]:
         """(reasoning, text) that the token settles."""
@@ -169,4 +230,4 @@ class Generation(Iterator[Piece]):
         return reasoning, self._edges.push(self._stops.push(text) + self._stops.finish())
 
     def _timings(self) -> Timings:
-        return Timings(len(self.prompt_ids), self._prompt_s, self._generated, self._generated_s)
+        return Timings(len(self.prompt_ids), self._prompt_s, self._generated, self._generated_s, self._speculation)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from lucebox import _core
 from lucebox.errors import RequestError
 
 _KEYS = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
@@ -25,6 +26,22 @@ class RequestOptions:
     """Probability that is kept, 1 = all."""
     min_p: float = 0.0
     """Share of the best candidate's probability that a candidate needs, 0 = none."""
+    repetition_penalty: float = 1.0
+    """Divides (a positive logit) or multiplies (another) what has occurred in prompt or reply; 1 = off."""
+    presence_penalty: float = 0.0
+    """Taken from the logits of what has occurred in the reply; 0 = off."""
+    frequency_penalty: float = 0.0
+    """Likewise, for each time it has occurred; 0 = off."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of these token ids; -inf forbids one."""
+    speculative: str = "match"
+    """"match": drafts never change the text; "reject": never its law; "off": no drafts (docs/speculation.md)."""
+    lookup: bool = True
+    """Draft from the text so far where it repeats itself."""
+    draft_width: int = 0
+    """Rows of a drafted block, the anchor included; 0 = the engine's."""
+    selector: str = "walk"
+    """How a path through the drafter's candidates is chosen: "walk", "best-first" or "reach"."""
     seed: int | None = None
     """0 to 2**64 - 1; None = one drawn at random for the request."""
     max_tokens: int | None = None
@@ -49,9 +66,24 @@ class RequestOptions:
             if not isinstance(stop, str) or not stop:
                 raise RequestError(f"stop: {stop!r}; a text of at least one character was expected")
 
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
+    def params(self, *, end_ids: Collection[int], seed: int) -> _core.SequenceParams:
+        """As the engine takes them; values out of range are refused there."""
+        return _core.SequenceParams(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=seed,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=dict(self.logit_bias),
+            end_ids=[] if self.ignore_eos else sorted(end_ids),
+            speculative=self.speculative,
+            lookup=self.lookup,
+            draft_width=self.draft_width,
+            selector=self.selector,
+        )
 
 
 def defaults(metadata: Mapping[str, Any], *, thinking: bool) -> dict[str, Any]:

@@ -37,6 +37,10 @@ def chat(
     top_p: Annotated[float | None, typer.Option("--top-p", help="Default: the file's; 1 = all.")] = None,
     min_p: Annotated[float | None, typer.Option("--min-p", help="Default: the file's; 0 = none.")] = None,
     seed: common.SeedOption = None,
+    draft: common.DraftOption = None,
+    draft_block_size: common.DraftBlockOption = None,
+    speculative: common.SpeculativeOption = "match",
+    lookup: common.LookupOption = True,
     kv: common.KvOption = "q8_0",
     variant: common.VariantOption = "auto",
     device: common.DeviceOption = "auto",
@@ -44,12 +48,21 @@ def chat(
 ) -> None:
     """Talk to the model; /help lists what can be typed. Sampling is what the file advises unless options differ."""
     with common.load(
-        model, max_ctx=max_ctx, kv=kv, threads=threads, variant=variant, device=device, launch=launch
+        model,
+        max_ctx=max_ctx,
+        kv=kv,
+        threads=threads,
+        variant=variant,
+        device=device,
+        launch=launch,
+        draft=draft,
+        draft_block_size=draft_block_size,
     ) as engine:
         options = engine.sampling_defaults(thinking=thinking is not False)
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         options.update({name: value for name, value in given.items() if value is not None})
         options.update(seed=seed, thinking=thinking, max_tokens=common.token_limit(max_tokens))
+        options.update(speculative=speculative, lookup=lookup)
         for key in sampling.unsupported(engine.metadata):
             common.note(f"the file's {key} has no counterpart here and is not used")
         if sys.stdin.isatty():

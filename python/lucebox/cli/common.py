@@ -57,6 +57,33 @@ LaunchOption = Annotated[
         "--launch", help="How a GPU's steps are launched: auto, graph, split or direct. All give the same bits."
     ),
 ]
+DraftOption = Annotated[
+    str | None,
+    typer.Option(
+        "--draft",
+        "--model-draft",
+        "-md",
+        help='A DFlash drafter\'s GGUF file for the model, or "nano". It makes replies faster and never changes them.',
+    ),
+]
+DraftBlockOption = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-block-size",
+        min=2,
+        help="Rows of a drafted block, the token that they follow included. Default: as trained; at most twice that.",
+    ),
+]
+LookupOption = Annotated[
+    bool, typer.Option("--lookup/--no-lookup", help="Draft from the text so far where it repeats itself.")
+]
+SpeculativeOption = Annotated[
+    str,
+    typer.Option(
+        "--speculative",
+        help="match: drafts never change the text; reject: never its law, and more of them are kept when sampling; off.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Output for programs.")]
 MaxTokensOption = Annotated[
     int,
@@ -138,6 +165,8 @@ def load(
     device: str = "auto",
     launch: str = "auto",
     slots: int = 1,
+    draft: str | None = None,
+    draft_block_size: int | None = None,
 ) -> Engine:
     """Loads with a progress bar where standard error is a terminal."""
     import lucebox
@@ -152,6 +181,8 @@ def load(
             device=device,
             launch=launch,
             slots=slots,
+            draft=draft,
+            draft_block_size=draft_block_size,
             progress=progress,
         )
 

@@ -29,6 +29,15 @@ def generate(
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Candidates that are kept; 0 = all.")] = 0,
     top_p: Annotated[float, typer.Option("--top-p", help="Probability that is kept; 1 = all.")] = 1.0,
     min_p: Annotated[float, typer.Option("--min-p", help="Share of the best probability needed; 0 = none.")] = 0.0,
+    repetition_penalty: Annotated[
+        float, typer.Option("--repeat-penalty", min=0.0, help="Of tokens that have occurred; 1 = off.")
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option("--presence-penalty", help="Of tokens that the reply has; 0 = off.")
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option("--frequency-penalty", help="Likewise, for each time; 0 = off.")
+    ] = 0.0,
     seed: common.SeedOption = None,
     stop: common.StopOption = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
@@ -36,6 +45,10 @@ def generate(
         bool, typer.Option("--plain", help="Texts of control tokens in the prompt are plain text.")
     ] = False,
     echo: Annotated[bool, typer.Option("--echo", help="Print the prompt in front of the reply.")] = False,
+    draft: common.DraftOption = None,
+    draft_block_size: common.DraftBlockOption = None,
+    speculative: common.SpeculativeOption = "match",
+    lookup: common.LookupOption = True,
     kv: common.KvOption = "q8_0",
     variant: common.VariantOption = "auto",
     device: common.DeviceOption = "auto",
@@ -45,7 +58,15 @@ def generate(
     """Continue a text; tokens are printed as they come, a line with the speed follows on standard error."""
     text = common.read_prompt(prompt, file)
     with common.load(
-        model, max_ctx=max_ctx, kv=kv, threads=threads, variant=variant, device=device, launch=launch
+        model,
+        max_ctx=max_ctx,
+        kv=kv,
+        threads=threads,
+        variant=variant,
+        device=device,
+        launch=launch,
+        draft=draft,
+        draft_block_size=draft_block_size,
     ) as engine:
         with engine.generate(
             text,
@@ -56,7 +77,12 @@ def generate(
             top_p=top_p,
             min_p=min_p,
             seed=seed,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
             ignore_eos=ignore_eos,
+            speculative=speculative,
+            lookup=lookup,
             special=not plain,
         ) as reply:
             if echo and not json:
@@ -82,7 +108,17 @@ def speed(last: Piece, engine: Engine) -> str:
     rate = f", {timings.generated_per_s:.1f} tok/s" if timings.generated_tokens > 1 else ""
     threads = f"{engine.threads} thread{'s' * (engine.threads != 1)}"
     return (
-        f"{timings.generated_tokens} tokens{rate} · prompt {timings.prompt_tokens} tokens, "
+        f"{timings.generated_tokens} tokens{rate}{drafted(last)} · prompt {timings.prompt_tokens} tokens, "
         f"{timings.prompt_per_s:.1f} tok/s · {last.finish_reason} ({last.stopped_by!r}) · "
         f"{Path(engine.path).name}, {engine.device} {engine.variant}, {threads}, kv {engine.kv}"
     )
+
+
+def drafted(last: Piece) -> str:
+    """What speculation gave, where anything was drafted."""
+    s = last.timings.speculation
+    if s.drafted == 0:
+        return ""
+    sources = ", ".join(f"{name} {count}" for name, count in s.sources.items() if name != "none")
+    ms = f"draft {s.draft_s / s.steps * 1e3:.1f} ms, verify {s.verify_s / s.steps * 1e3:.1f} ms a step"
+    return f" ({s.tokens_per_step:.2f} a step, {s.accepted} of {s.drafted} drafts accepted; {sources}; {ms})"

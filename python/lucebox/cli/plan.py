@@ -8,7 +8,7 @@ import typer
 
 from lucebox import _core, devices
 from lucebox.cli import common
-from lucebox.engine import default_max_ctx, model_path
+from lucebox.engine import default_max_ctx, draft_path, model_path
 from lucebox.machine import available_memory
 
 
@@ -16,6 +16,7 @@ from lucebox.machine import available_memory
 def plan(
     file: Annotated[str, typer.Argument(help='GGUF file, or "nano".')],
     max_ctx: common.CtxOption = None,
+    draft: common.DraftOption = None,
     kv: common.KvOption = "q8_0",
     threads: common.ThreadsOption = None,
     variant: common.VariantOption = "auto",
@@ -30,6 +31,7 @@ def plan(
         opened,
         max_ctx=ctx,
         kv=kv,
+        draft=None if draft is None else _core.GGUFFile(draft_path(draft)),
         **options,
     )
     totals = {kind: sum(entry.nbytes for entry in entries if entry.kind == kind) for kind in ("allocated", "mapped")}

@@ -46,6 +46,8 @@ def serve(
         bool, typer.Option("--metrics-compat", help="Metrics under the names of llama.cpp, too.")
     ] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as one JSON object a line.")] = False,
+    draft: common.DraftOption = None,
+    draft_block_size: common.DraftBlockOption = None,
     kv: common.KvOption = "q8_0",
     cache_type_k: Annotated[
         str | None, typer.Option("--cache-type-k", "-ctk", help="As --kv, under llama.cpp's name.")
@@ -87,6 +89,8 @@ def serve(
         device=device,
         launch=launch,
         slots=slots,
+        draft=draft,
+        draft_block_size=draft_block_size,
     ) as engine:
         code = serve(engine, config)
     if code:
