@@ -71,21 +71,27 @@ def notes(path: str) -> dict[str, dict[str, int]]:
 
 
 def code(path: str) -> dict[str, tuple[int, list[tuple[int, str]]]]:
-    """Each kernel's address and its instructions with theirs."""
+    """Each kernel's address and its instructions with theirs, a branch with its target."""
     found = {}
     text = run("llvm-objdump", "-d", "--no-show-raw-insn", path)
     for start, name, body in re.findall(r"^([0-9a-f]+) <([^>]+)>:\n(.*?)(?=^[0-9a-f]+ <|\Z)", text, re.S | re.M):
-        lines = re.findall(r"^\s+(.*?)\s*// ([0-9A-F]{8,16})", body, re.M)
-        found[name] = int(start, 16), [(int(at, 16), line) for line, at in lines]
+        lines = re.findall(r"^\s+(.*?)\s*// ([0-9A-F]{8,16}):[^<\n]*(<.*>)?", body, re.M)
+        found[name] = int(start, 16), [(int(at, 16), f"{line} {target}".rstrip()) for line, at, target in lines]
     return found
+
+
+def branch_target(name: str, line: str) -> int | None:
+    """Offset in the kernel to which a line branches."""
+    target = re.match(rf"s_c?branch\S*\s.*<{re.escape(name)}(?:\+0x([0-9a-f]+))?>", line)
+    return int(target[1] or "0", 16) if target else None
 
 
 def longest_loop(name: str, start: int, lines: list[tuple[int, str]]) -> int:
     best = 0
     for at, line in lines:
-        target = re.search(rf"s_c?branch\S*\s.*<{re.escape(name)}\+0x([0-9a-f]+)>", line)
-        if target and start + int(target[1], 16) < at:
-            best = max(best, sum(start + int(target[1], 16) <= a <= at for a, _ in lines))
+        target = branch_target(name, line)
+        if target is not None and start + target < at:
+            best = max(best, sum(start + target <= a <= at for a, _ in lines))
     return best
 
 

@@ -1,5 +1,7 @@
 // A GPU driver that is none: memory is the host's, kernels do nothing. FAKE_DEVICES is the number of devices; FAKE_FAIL=name:n makes
-// the n-th call of a function fail, name being HIP's. Compiled as libamdhip64 or, with -DFAKE_CUDA, as libcuda; -DWITHOUT_GRAPHS leaves a symbol out.
+// the n-th call of a function fail, name being HIP's. FAKE_RECORD=file: allocations, uploads and launches are written there, one a line (launch:
+// kernel, grid, threads, shared bytes, then the argument's 8-byte words in hexadecimal), and no memory is touched; FAKE_KERNELS=file names the kernels that there are and the
+// bytes of their argument. Compiled as libamdhip64 or, with -DFAKE_CUDA, as libcuda; -DWITHOUT_GRAPHS leaves a symbol out.
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,7 @@
 #define NAME(hip, cuda) hip
 #endif
 
-enum { kFails = 719, kNoMemory = 2, kNoDevice = 100 };
+enum { kFails = 719, kNoMemory = 2, kNoDevice = 100, kNoSuchKernel = 500 };
 
 static int allocations = 0;  // held now
 int fake_held(void) { return allocations; }
@@ -25,6 +27,33 @@ static int fails(const char* name) {
 }
 #define CALL(name) \
     if (fails(name)) return kFails
+
+static FILE* record(void) {
+    static FILE* file = NULL;
+    const char* path = getenv("FAKE_RECORD");
+    if (path && !file) file = fopen(path, "w");
+    return file;
+}
+struct Kernel {
+    char name[96];
+    int bytes;
+};
+static int fits(const char* pattern, const char* name) {  // a pattern may end with a star
+    const size_t n = strlen(pattern);
+    return n && pattern[n - 1] == '*' ? !strncmp(pattern, name, n - 1) : !strcmp(pattern, name);
+}
+static struct Kernel* find(const char* name) {  // of the list the last that fits; lives as long as the process, like a driver's
+    FILE* list = fopen(getenv("FAKE_KERNELS"), "r");
+    struct Kernel line, *found = NULL;
+    while (list && fscanf(list, "%95s %d", line.name, &line.bytes) == 2) {
+        if (!fits(line.name, name)) continue;
+        if (!found) found = malloc(sizeof *found);
+        snprintf(found->name, sizeof found->name, "%s", name);
+        found->bytes = line.bytes;
+    }
+    if (list) fclose(list);
+    return found;
+}
 
 int NAME(hipInit, cuInit)(unsigned flags) { return (void)flags, 0; }
 int NAME(hipGetDeviceCount, cuDeviceGetCount)(int* n) {
@@ -43,28 +72,47 @@ int NAME(hipMemGetInfo, cuMemGetInfo_v2)(size_t* free, size_t* total) {
 int NAME(hipMalloc, cuMemAlloc_v2)(void** at, size_t n) {
     if (fails("hipMalloc")) return kNoMemory;
     allocations++;
-    return *at = malloc(n), 0;
+    *at = malloc(n);
+    if (record()) fprintf(record(), "allocate %zx %zu\n", (size_t)*at, n);
+    return 0;
 }
 int NAME(hipFree, cuMemFree_v2)(void* at) { return allocations--, free(at), 0; }
 int NAME(hipHostMalloc, cuMemHostAlloc)(void** at, size_t n, unsigned flags) { return (void)flags, allocations++, *at = malloc(n), 0; }
 int NAME(hipHostFree, cuMemFreeHost)(void* at) { return allocations--, free(at), 0; }
 int NAME(hipMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)(void* to, const void* from, size_t n, void* s) {
     CALL("hipMemcpyHtoDAsync");
+    if (record()) return (void)s, fprintf(record(), "upload %zx %zu\n", (size_t)to, n) < 0;
     return (void)s, memcpy(to, from, n), 0;
 }
-int NAME(hipMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)(void* to, const void* from, size_t n, void* s) { return (void)s, memcpy(to, from, n), 0; }
-int NAME(hipMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)(void* to, const void* from, size_t n, void* s) { return (void)s, memcpy(to, from, n), 0; }
-int NAME(hipMemsetD8Async, cuMemsetD8Async)(void* at, unsigned char v, size_t n, void* s) { return (void)s, memset(at, v, n), 0; }
+int NAME(hipMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)(void* to, const void* from, size_t n, void* s) {
+    return (void)s, record() ? memset(to, 0, n) : memcpy(to, from, n), 0;
+}
+int NAME(hipMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)(void* to, const void* from, size_t n, void* s) {
+    return (void)s, record() ? to : memcpy(to, from, n), 0;
+}
+int NAME(hipMemsetD8Async, cuMemsetD8Async)(void* at, unsigned char v, size_t n, void* s) { return (void)s, record() ? at : memset(at, v, n), 0; }
 int NAME(hipModuleLoadData, cuModuleLoadData)(void** m, const void* image) {
     CALL("hipModuleLoadData");
     return (void)image, *m = (void*)1, 0;
 }
 int NAME(hipModuleUnload, cuModuleUnload)(void* m) { return (void)m, 0; }
-int NAME(hipModuleGetFunction, cuModuleGetFunction)(void** f, void* m, const char* name) { return (void)m, (void)name, *f = (void*)1, 0; }
+int NAME(hipModuleGetFunction, cuModuleGetFunction)(void** f, void* m, const char* name) {
+    *f = getenv("FAKE_KERNELS") ? (void*)find(name) : (void*)1;
+    return (void)m, *f ? 0 : kNoSuchKernel;
+}
 int NAME(hipModuleLaunchKernel, cuLaunchKernel)(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                                                 void* stream, void** parameters, void** extra) {
     CALL("hipModuleLaunchKernel");
-    return (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)parameters, (void)extra, 0;
+    (void)by, (void)bz, (void)stream, (void)extra;
+    if (!record() || !getenv("FAKE_KERNELS")) return 0;
+    const struct Kernel* kernel = f;
+    fprintf(record(), "launch %s %u %u %u %u %u", kernel->name, gx, gy, gz, bx, shared);
+    for (int at = 0; at + 8 <= kernel->bytes; at += 8) {
+        size_t word;
+        memcpy(&word, (const char*)parameters[0] + at, 8);
+        fprintf(record(), " %zx", word);
+    }
+    return fprintf(record(), "\n") < 0;
 }
 int NAME(hipStreamCreateWithFlags, cuStreamCreate)(void** s, unsigned flags) {
     CALL("hipStreamCreateWithFlags");
