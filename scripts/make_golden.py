@@ -17,20 +17,23 @@ from lucebox import _core
 from lucebox.engine import KV_TYPES
 from lucebox.selftest import checks, tiny
 
-TINY_LENGTHS = (5, 33, 64, 150, 290)
+TINY_LENGTHS = (5, 33, 64, 150, 290)  # around a tile, a page and a call's rows
+DEEP_LENGTHS = (4, 9)
 
 
-def tiny_ids(model: tiny.TinyModel) -> dict[str, list[int]]:
-    """Prompts of several lengths, around a tile, a page and a call's rows."""
+def random_ids(name: str) -> dict[str, list[int]]:
+    model = checks.RANDOM[name]
     random = tiny.Random(model.seed + 99)
-    return {f"{n} ids": [int(bits % model.vocab) for bits in random.bits(n)] for n in TINY_LENGTHS}
+    lengths = DEEP_LENGTHS if name in checks.DEEP else TINY_LENGTHS
+    return {f"{n} ids": [int(bits % model.vocab) for bits in random.bits(n)] for n in lengths}
 
 
 def hashes_of(name: str, ids: dict[str, list[int]], folder: Path) -> dict:
-    """Hashes by KV type and prompt: of each row for nano, of all rows together for tiny models."""
+    """Hashes by KV type and prompt: of each row for nano, of all rows together for random models."""
     file = _core.GGUFFile(str(checks.model_file(name, folder)))
     found: dict = {}
-    for kv in ("q8_0", "f32") if name == "nano" else KV_TYPES:
+    kinds = {"nano": ("q8_0", "f32"), **dict.fromkeys(checks.DEEP, ("q8_0",))}
+    for kv in kinds.get(name, KV_TYPES):
         engine = _core.Engine(file, max_ctx=max(map(len, ids.values())), kv=kv, slots=len(ids), variant="portable")
         rows = dict(zip(ids, checks.logits(engine, list(ids.values()), "all"), strict=True))
         one = checks.hashes if name == "nano" else checks.whole_hash
@@ -45,8 +48,8 @@ def main() -> int:
     old = json.loads(checks.GOLDEN.read_text())
     new = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("nano", *checks.TINY):
-            ids = old["nano"]["ids"] if name == "nano" else tiny_ids(checks.TINY[name])
+        for name in ("nano", *checks.RANDOM):
+            ids = old["nano"]["ids"] if name == "nano" else random_ids(name)
             new[name] = {"ids": ids, **hashes_of(name, ids, Path(folder))}
     moved = [
         f"{name}, {kv}, {prompt}"

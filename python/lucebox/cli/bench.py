@@ -18,6 +18,7 @@ from lucebox import _core, census, devices, machine, settings
 from lucebox.cli import common
 from lucebox.engine import model_path
 from lucebox.errors import RequestError
+from lucebox.selftest.checks import LAUNCH_MODES
 
 
 @dataclass(frozen=True)
@@ -37,27 +38,41 @@ def bench(
     kv: common.KvOption = "q8_0",
     variant: common.VariantOption = "auto",
     device: common.DeviceOption = "auto",
-    launch: common.LaunchOption = "auto",
+    launch: Annotated[
+        str,
+        typer.Option(
+            "--launch", help="How a GPU's steps are launched: auto, graph, split, direct; or all: each is timed."
+        ),
+    ] = "auto",
     json: common.JsonOption = False,
 ) -> None:
     """Time prefill and decode: a discarded warm-up, then medians with their spread. One bench runs at a time."""
-    environment = settings.read()
-    with _exclusive(environment.cache):
+    file = _core.GGUFFile(model_path(common.model_name(model)))
+    if launch == "all" and devices.resolve(device) == "cpu":
+        raise RequestError("--launch all: a CPU has no launch modes; name a GPU with --device")
+    reports = []
+    with _exclusive(settings.read().cache):
         busy = machine.busy_cpus()
-        file = _core.GGUFFile(model_path(common.model_name(model)))
-        engine = _core.Engine(
-            file,
-            max_ctx=n_prompt + n_gen,
-            kv=kv,
-            **devices.options(device, variant=variant, launch=launch, threads=threads),
-        )
-        runs = [_measure(engine, n_prompt, n_gen) for _ in range(repetitions + 1)][1:]
-    report = _report(file, engine, runs, n_prompt, n_gen)
-    report.update(busy_cpus=busy, load_average=machine.load_average())
+        for mode in LAUNCH_MODES if launch == "all" else (launch,):
+            options = devices.options(device, variant=variant, launch=mode, threads=threads)
+            engine = _core.Engine(file, max_ctx=n_prompt + n_gen, kv=kv, **options)
+            runs = [_measure(engine, n_prompt, n_gen) for _ in range(repetitions + 1)][1:]
+            reports.append(_report(file, engine, runs, n_prompt, n_gen))
+            reports[-1].update(busy_cpus=busy, load_average=machine.load_average())
+            del engine  # its memory is the next one's
+    if len({report["tokens_sha256"] for report in reports}) != 1:
+        raise RequestError("the launch modes gave different tokens: do not trust this card; try `lucebox selftest`")
     if json:
-        common.write_json(report)
-    else:
+        common.write_json(reports[0] if launch != "all" else {"launch_modes": reports, "fastest": _fastest(reports)})
+        return
+    for report in reports:
         _print(report)
+    if launch == "all":
+        common.write(f"fastest decode: --launch {_fastest(reports)}\n")
+
+
+def _fastest(reports: list[dict[str, Any]]) -> str:
+    return str(max(reports, key=lambda report: report["decode"]["tok_per_s"])["launch"])
 
 
 @contextmanager
@@ -122,10 +137,10 @@ def _print(report: dict[str, Any]) -> None:
     from rich.table import Table
 
     out = common.console()
-    out.print(
-        f"{report['file']} on {report['cpu'] or 'unknown CPU'}, {report['variant']}, {report['threads']} threads, "
-        f"KV {report['kv']}; {report['repetitions']} runs after a warm-up\n"
-    )
+    where = f"{report['cpu'] or 'unknown CPU'}, {report['variant']}, {report['threads']} threads"
+    if report["device"] != "cpu":
+        where = f"{report['device']}, launch {report['launch']}"
+    out.print(f"{report['file']} on {where}, KV {report['kv']}; {report['repetitions']} runs after a warm-up\n")
     table = Table("", "tokens", "tok/s (median)", "min", "max", "weights read", box=None)
     for name in ("prefill", "decode"):
         part = report[name]

@@ -43,6 +43,15 @@ TINY = {
     "tiny, 6 value heads": replace(_mixture(15), value_heads=6, tied=True),
 }
 """n_v = n_k, 2 n_k and 3 n_k; their matrices have all types in turn."""
+DEEP = {
+    f"deep, {layers} layers": tiny.TinyModel(
+        layers=layers, value_heads=2, ff=256, heads=1, types="iq4_xs", seed=1000 + layers
+    )
+    for layers in (8, 24, 96)
+}
+"""Their steps are graphs of some 50 to 800 nodes, replayed with other inputs for each token: a driver that replays stale
+arguments in long graphs is found by them."""
+RANDOM = {**TINY, **DEEP}
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def cases(*, full: bool, variants: Sequence[str], threads: int) -> list[Case]:
 
 
 def device_cases(device: str, *, full: bool) -> list[Case]:
-    """Every launch mode of a GPU or of the emulator; the emulator, which is slow, on short prompts."""
+    """Every launch mode of a GPU or of the emulator, in short and in long graphs; the emulator, which is slow, on short prompts."""
     emulated = device == "emulated"
     planned = []
     for launch in LAUNCH_MODES:
@@ -99,6 +108,9 @@ def device_cases(device: str, *, full: bool) -> list[Case]:
             for kv in KV_TYPES if launch == "graph" or full else ("q8_0",):
                 for cut in ("mixed",) if emulated and not full else ("1", "7", "all", "mixed"):
                     planned.append(Case(model, kv, "auto", 0, cut, prompts, device, launch))
+        for model in DEEP:
+            prompts = tuple(golden()[model]["ids"])[: 1 if emulated and not full else None]
+            planned += [Case(model, "q8_0", "auto", 0, cut, prompts, device, launch) for cut in ("1", "mixed")]
         texts = tuple(golden()["nano"]["ids"])
         if not emulated:
             planned += [
@@ -145,7 +157,7 @@ def model_file(model: str, folder: Path) -> Path:
         return BUNDLED[model]
     path = folder / f"{model.replace(', ', '-').replace(' ', '-')}.gguf"
     if not path.exists():
-        tiny.write(path, TINY[model])
+        tiny.write(path, RANDOM[model])
     return path
 
 

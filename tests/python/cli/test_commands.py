@@ -201,6 +201,17 @@ def test_bench_reports_medians_with_their_spread(run: Run) -> None:
     assert run("bench", "-p", "4", "-n", "2", "-r", "1").exit_code == 0
 
 
+def test_bench_times_the_launch_modes(run: Run) -> None:
+    sizes = ("-p", "2", "-n", "2", "-r", "1")
+    result = run("bench", *sizes, "--device", "emulated", "--launch", "all", "--json")
+    report = json.loads(result.stdout)
+    assert [mode["launch"] for mode in report["launch_modes"]] == ["graph", "split", "direct"]
+    assert report["fastest"] in ("graph", "split", "direct")
+    assert len({mode["tokens_sha256"] for mode in report["launch_modes"]}) == 1
+    result = run("bench", *sizes, "--device", "cpu", "--launch", "all")
+    assert result.exit_code == 1 and "a CPU has no launch modes" in result.stderr
+
+
 def test_two_benches_do_not_run_at_once(run: Run, tmp_path: Path) -> None:
     import fcntl
 
