@@ -1,18 +1,15 @@
-"""The ASGI application: routes by path, errors as JSON."""
+"""The ASGI application: routes by path, behind the gate."""
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from lucebox.server import openapi
-from lucebox.server.api_errors import ApiError
 from lucebox.server.config import ServerConfig
 from lucebox.server.routes import Routes
-from lucebox.server.wire import App, Gate, JSONAnswer, as_api_error, error_answer
+from lucebox.server.wire import App, Gate, JSONAnswer
 
 
 def make_app(routes: Routes, config: ServerConfig) -> App:
@@ -42,20 +39,4 @@ def make_app(routes: Routes, config: ServerConfig) -> App:
             table.append(Route(one, endpoint, methods=[method]))
             if "{" not in one:
                 table.append(Route(one + "/", endpoint, methods=[method]))
-    app = Starlette(routes=table, exception_handlers={HTTPException: _http_error, ApiError: _api_error})
-    app.router.redirect_slashes = False
-    return Gate(app, config)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    known = {404: "there is no such path", 405: "this path does not take that method"}
-    status = error.status_code if error.status_code in known else 400
-    answer = error_answer(ApiError(status, known.get(status, "the request is not valid")))
-    for name, value in (error.headers or {}).items():
-        answer.headers[name] = value
-    return answer
-
-
-async def _api_error(request: Request, error: Exception) -> Response:
-    return error_answer(as_api_error(error))
+    return Gate(Router(table, redirect_slashes=False), config)

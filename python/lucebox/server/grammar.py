@@ -126,7 +126,8 @@ class Grammars:
         if not matcher.is_error():
             matcher.deep_copy().compute_bitmask()
         if matcher.is_error():
-            reason = matcher.get_error().partition("\n")[0][:200]
+            # Up to where it quotes the request.
+            reason = re.split(r"['\"`:\[\n]", matcher.get_error(), maxsplit=1)[0].strip()[:100]
             raise api_errors.bad_request(f"{param}: it cannot be enforced: {reason}", param)
         with self._lock:
             self._cache[source] = matcher

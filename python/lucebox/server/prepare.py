@@ -250,18 +250,19 @@ class Preparer:
 
     def _logit_bias(self, request: Common) -> dict[int, float]:
         given = request.logit_bias
-        pairs = given.items() if isinstance(given, dict) else given
+        pairs: list[Any] = list(given.items()) if isinstance(given, dict) else given
         bias: dict[int, float] = {}
         for key, value in pairs:
-            if isinstance(key, str) and not (key.isascii() and key.isdecimal()):
+            if isinstance(key, str) and key.isascii() and key.isdecimal():
+                key = int(key[:12])
+            if isinstance(key, bool) or not isinstance(key, int):
                 raise api_errors.bad_request("logit_bias: its keys are decimal token ids", "logit_bias")
-            id = int(key[:12]) if isinstance(key, str) else key
-            if not 0 <= id < self.model.vocab:
+            if not 0 <= key < self.model.vocab:
                 raise self._unknown_token("logit_bias")
             number = NEVER if value is False else value
             if number is True or not NEVER <= number <= 100:
                 raise api_errors.bad_request("logit_bias: a bias is a number from -100 to 100, or false", "logit_bias")
-            bias[id] = float("-inf") if number == NEVER else float(number)
+            bias[key] = float("-inf") if number == NEVER else float(number)
         return bias
 
     def _prompts(self, prompt: Any) -> list[list[int]]:

@@ -6,14 +6,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lucebox.server import api_errors
 
 MAX_INT = (1 << 31) - 1
 MAX_SEED = (1 << 63) - 1
 
-StopText = Annotated[str, Field(max_length=256)]
+MAX_STOP_BYTES = 256
+
+
+def _check_stop(text: str) -> str:
+    if len(text.encode("utf-8", "replace")) > MAX_STOP_BYTES:
+        raise ValueError(f"at most {MAX_STOP_BYTES} bytes")
+    return text
+
+
+StopText = Annotated[str, AfterValidator(_check_stop)]
 Ids = Annotated[list[Annotated[int, Field(ge=0, le=MAX_INT)]], Field(max_length=1 << 20)]
 
 OFF: dict[str, tuple[Any, ...]] = {
@@ -97,7 +106,7 @@ class Common(Body):
     repetition_penalty: float | None = Field(None, gt=0, le=2, allow_inf_nan=False)
     repeat_penalty: float | None = Field(None, gt=0, le=2, allow_inf_nan=False)
     repeat_last_n: int | None = Field(None, ge=-1, le=MAX_INT)
-    logit_bias: dict[str, float] | list[tuple[int, float | bool]] = {}
+    logit_bias: dict[str, float] | list[Annotated[list[int | float | bool], Field(min_length=2, max_length=2)]] = {}
     seed: int | None = Field(None, ge=-1, le=MAX_SEED)
     cache_prompt: bool = True
     timings_per_token: bool = False

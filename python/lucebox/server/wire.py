@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -54,15 +55,17 @@ async def read_json(request: Request, limit: int) -> Any:
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not kind.endswith("+json"):
         raise ApiError(415, "content-type must be application/json")
-    length = request.headers.get("content-length", "0")
-    too_long = ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
-    if length.isdecimal() and int(length) > limit:
-        raise too_long
     body = bytearray()
+    size = 0
+    # A client that is cut off while it sends does not read the answer: what is too long is read, and not kept.
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise too_long
+        size += len(chunk)
+        if size <= limit:
+            body += chunk
+        elif size > limit * 4:
+            break
+    if size > limit:
+        raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
     return parse_json(bytes(body))
 
 
@@ -146,6 +149,7 @@ class Gate:
                 raise ApiError(401, message, code="invalid_api_key", headers=headers_401)
             peer = scope["client"][0] if scope.get("client") else ""
             scope.setdefault("state", {})["client"] = client or peer
+            scope["app"] = self  # the router raises for unknown paths then, as all else does
             await self._app(scope, receive, send_with_cors)
         except ClientDisconnect:
             log.debug("a client left while it sent its body")
@@ -182,5 +186,9 @@ def as_api_error(error: Exception) -> ApiError:
         return error
     if isinstance(error, Error):
         return api_errors.of(error)
+    if isinstance(error, HTTPException):
+        known = {404: "there is no such path", 405: "this path does not take that method"}
+        status = error.status_code if error.status_code in known else 400
+        return ApiError(status, known.get(status, "the request is not valid"), headers=error.headers)
     log.error("a request failed", exc_info=error)
     return ApiError(500, "the server could not handle this request")
