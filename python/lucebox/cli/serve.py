@@ -48,6 +48,8 @@ def serve(
     log_json: Annotated[bool, typer.Option("--log-json", help="Log as one JSON object a line.")] = False,
     draft: common.DraftOption = None,
     draft_block_size: common.DraftBlockOption = None,
+    speculative: common.SpeculativeOption = "match",
+    lookup: common.LookupOption = True,
     kv: common.KvOption = "q8_0",
     cache_type_k: Annotated[
         str | None, typer.Option("--cache-type-k", "-ctk", help="As --kv, under llama.cpp's name.")
@@ -76,6 +78,8 @@ def serve(
         drain=drain,
         default_max_tokens=max_tokens,
         thinking=thinking,
+        speculative=speculative,
+        lookup=lookup,
         metrics=metrics,
         metrics_compat=metrics_compat,
         log_json=log_json,

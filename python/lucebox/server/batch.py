@@ -46,13 +46,26 @@ class Batch:
     def _decode(self, replies: Sequence[Choice], rows: int) -> int:
         """Rows that the decodes take, at most `rows`; each has at least one."""
         taken = 0
+        constrained: list[tuple[Choice, int]] = []
         for i, choice in enumerate(replies):
+            self._close_reasoning(choice)
             share = max(rows - taken - (len(replies) - i - 1), 1)
-            masked = self._is_masked(choice)
             limit = min(self._limit(choice), share)
-            taken += self._masked(choice, limit) if masked else self._free(choice, limit)
-            self.choices.append(choice)
+            if choice.forced:
+                taken += self._force(choice, limit)
+                continue
+            taken += min(self._core.rows_needed(choice.slot, limit), limit)
+            if choice.constraint is not None:
+                constrained.append((choice, limit))
+            else:
+                self._add(choice, StepWork(choice.slot, limit=limit))
+        if constrained:
+            self._constrain(constrained)
         return taken
+
+    def _add(self, choice: Choice, work: StepWork) -> None:
+        self.choices.append(choice)
+        self.works.append(work)
 
     def _limit(self, choice: Choice) -> int:
         """Tokens that the choice may get from this step."""
@@ -64,10 +77,6 @@ class Batch:
             limit = min(limit, budget - choice.output.reasoning_tokens)
         return limit
 
-    def _is_masked(self, choice: Choice) -> bool:
-        self._close_reasoning(choice)
-        return bool(choice.forced) or choice.constraint is not None
-
     def _close_reasoning(self, choice: Choice) -> None:
         """At the budget's end the tokens that close the reasoning are forced."""
         if choice.reasoning_budget is None or not choice.output.reasoning:
@@ -76,24 +85,22 @@ class Batch:
             choice.forced = list(choice.close_ids)
             choice.reasoning_budget = None
 
-    def _free(self, choice: Choice, limit: int) -> int:
-        rows = min(self._core.rows_needed(choice.slot, limit), limit)
-        self.works.append(StepWork(choice.slot, limit=limit))
-        return rows
-
-    def _masked(self, choice: Choice, limit: int) -> int:
-        """Forced tokens are a draft that nothing else may replace; a grammar looks at the draft row by row."""
-        if choice.forced:
-            limit = min(limit, len(choice.forced) + 1)
-            draft = choice.forced[: limit - 1]
-            masks = np.stack([*self._forced(choice.forced[:limit]), *self._behind(choice, draft, limit)])
-            self._forced_left.append((choice, choice.forced[limit:]))
-        else:
-            assert choice.constraint is not None
-            (proposal,) = self._core.propose([(choice.slot, limit)])
-            draft, masks = choice.constraint.masks(proposal.ids)
-        self.works.append(StepWork(choice.slot, limit=limit, draft=draft, masks=masks))
+    def _force(self, choice: Choice, limit: int) -> int:
+        """Forced tokens are a draft that nothing else may replace. Returns the rows."""
+        limit = min(limit, len(choice.forced) + 1)
+        draft = choice.forced[: limit - 1]
+        masks = [*self._forced(choice.forced[:limit]), *self._behind(choice, draft, limit)]
+        self._forced_left.append((choice, choice.forced[limit:]))
+        self._add(choice, StepWork(choice.slot, limit=limit, draft=draft, masks=np.stack(masks)))
         return len(masks)
+
+    def _constrain(self, constrained: Sequence[tuple[Choice, int]]) -> None:
+        """A grammar looks at the draft row by row, so it must be known before."""
+        proposals = self._core.propose([(choice.slot, limit) for choice, limit in constrained])
+        for (choice, limit), proposal in zip(constrained, proposals, strict=True):
+            assert choice.constraint is not None
+            draft, masks = choice.constraint.masks(proposal.ids)
+            self._add(choice, StepWork(choice.slot, limit=limit, draft=draft, masks=masks))
 
     def _forced(self, ids: Sequence[int]) -> list[constraint.Masks]:
         return [constraint.only(id, self._vocab) for id in ids]
@@ -114,14 +121,14 @@ class Batch:
         chunk = choice.prompt[choice.fed : choice.fed + count]
         self._fed.append((choice, count))
         last = choice.fed + count == len(choice.prompt)
-        masks = None
-        if last and self._is_masked(choice):
-            if choice.forced:
-                masks = constraint.only(choice.forced[0], self._vocab)[None]
-                self._forced_left.append((choice, choice.forced[1:]))
-            else:
-                assert choice.constraint is not None
-                masks = choice.constraint.masks([])[1]
-        self.works.append(StepWork(choice.slot, chunk, emit=last, masks=masks))
-        self.choices.append(choice)
+        masks = self._first_mask(choice) if last else None
+        self._add(choice, StepWork(choice.slot, chunk, emit=last, masks=masks))
         return count
+
+    def _first_mask(self, choice: Choice) -> constraint.Masks | None:
+        """Of the token behind the prompt."""
+        self._close_reasoning(choice)
+        if choice.forced:
+            self._forced_left.append((choice, choice.forced[1:]))
+            return constraint.only(choice.forced[0], self._vocab)[None]
+        return None if choice.constraint is None else choice.constraint.masks([])[1]

@@ -38,6 +38,10 @@ class ServerConfig:
     """Of a reply, when the request names no number; -1 = to the context's end."""
     thinking: bool | None = None
     """Of requests that do not say; None = what the template does."""
+    speculative: str = "match"
+    """How drafts are judged: "match", "reject" or "off"."""
+    lookup: bool = True
+    """Draft from the text so far where it repeats itself."""
     metrics: bool = True
     metrics_compat: bool = False
     """Also under the names of llama.cpp."""
@@ -49,6 +53,8 @@ class ServerConfig:
             raise RequestError(f"port: {self.port}; 0 to 65535 was expected")
         if self.queue < 0:
             raise RequestError(f"queue: {self.queue}; 0 or more was expected")
+        if self.speculative not in ("match", "reject", "off"):
+            raise RequestError(f"speculative: {self.speculative!r}; known are match, reject, off")
         for key in self.api_keys:
             if not key or not key.isascii() or not key.isprintable() or " " in key:
                 raise RequestError("api_key: a key is empty or has characters that a header cannot carry")

@@ -245,7 +245,8 @@ class Preparer:
             "end_ids": sorted(ends if never else ends | set(request.stop_token_ids)),
             "min_tokens": (1 << 31) - 1 if never else request.min_tokens,
             "logprobs": logprobs,
-            "speculative": "off" if request.speculative_n_max == 0 else "match",
+            "speculative": "off" if request.speculative_n_max == 0 else self.config.speculative,
+            "lookup": self.config.lookup,
         }
 
     def _logit_bias(self, request: Common) -> dict[int, float]:

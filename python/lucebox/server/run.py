@@ -194,8 +194,15 @@ def describe(engine: Engine, lease: Lease, config: ServerConfig) -> Model:
         file_bytes=engine.nbytes,
         created=int(time.time()),
         backend=_backend(engine),
-        speculative={"type": "lookup", "block": 0, "draft": None},
+        speculative=_speculative(engine, config),
     )
+
+
+def _speculative(engine: Engine, config: ServerConfig) -> dict[str, Any]:
+    block = engine.draft_block_size
+    kinds = ["drafter"] * bool(block) + ["lookup"] * config.lookup
+    kind = "none" if config.speculative == "off" else "+".join(kinds) or "none"
+    return {"type": kind, "judge": config.speculative, "block": block}
 
 
 def _backend(engine: Engine) -> dict[str, Any]:
