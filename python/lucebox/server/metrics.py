@@ -13,7 +13,6 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from lucebox import _core
     from lucebox.server.jobs import Choice
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,12 +52,13 @@ class Metrics:
         self.queued = histogram("queue_seconds", "From a request to its slot.", _SECONDS)
         self.prefill = histogram("prefill_seconds", "From a slot to the first token.", _SECONDS)
         self.decode = histogram("decode_seconds", "From the first token to the last.", _SECONDS)
-        self._per_position = Counter(
+        per_position = Counter(
             "lucebox_spec_accepted_per_pos",
             "Drafted tokens accepted, by their place in the draft.",
             ["model", "position"],
             registry=self.registry,
         )
+        self._accepted_at = [per_position.labels(model, str(position)) for position in range(POSITIONS)]
         self._requests = Counter(
             "lucebox_requests", "Sequences that ended.", ["model", "finish_reason", "code"], registry=self.registry
         )
@@ -80,16 +80,9 @@ class Metrics:
     def started(self, choice: Choice) -> None:
         self.queued.observe(choice.started_at - choice.queued_at)
 
-    def step(self, busy: int, results: Sequence[_core.StepResult]) -> None:
+    def step(self, busy: int) -> None:
         self.steps.inc()
         self.busy.set(busy)
-        for result in results:
-            if result.drafted:
-                self.spec_steps.inc()
-                self.drafted.inc(result.drafted)
-                self.accepted.inc(result.accepted)
-                for position in range(min(result.accepted, POSITIONS)):
-                    self._per_position.labels(self._model, str(position)).inc()
 
     def pages(self, free: int, total: int) -> None:
         self.pages_free.set(free)
@@ -101,10 +94,16 @@ class Metrics:
         self.prompt_tokens.inc(len(choice.prompt))
         self.prompt_seconds.inc(choice.first_at - choice.started_at)
 
-    def tokens(self, choice: Choice, result: _core.StepResult, now: float) -> None:
-        count = len(result.token_ids)
-        for _ in range(count):
-            self.inter_token.observe((now - choice.last_at) / count)
+    def tokens(self, drafted: int, accepted: int, taken: int, seconds: float) -> None:
+        """Of one decode: tokens that it drafted, that were accepted, and that the reply took."""
+        if drafted:
+            self.spec_steps.inc()
+            self.drafted.inc(drafted)
+            self.accepted.inc(accepted)
+            for position in range(min(accepted, POSITIONS)):
+                self._accepted_at[position].inc()
+        for _ in range(taken):
+            self.inter_token.observe(seconds / taken)
 
     def finished(self, choice: Choice) -> None:
         output = choice.output

@@ -276,7 +276,7 @@ class Scheduler:
             self._fault(error)
             return
         batch.commit()
-        self._metrics.step(len(self._running), results)
+        self._metrics.step(len(self._running))
         for choice, result in zip(batch.choices, results, strict=True):
             self._take(choice, result)
 
@@ -311,12 +311,12 @@ class Scheduler:
             if choice.report_progress:
                 self._outbox.append((choice.job.sink, Event("progress", choice.index, progress=_progress(choice, now))))
             return
-        self._count(choice, result, now)
         if choice.prefill_only:
             choice.output.cut("max_tokens")
-        ids, logprobs = result.token_ids, result.logprobs
+        ids, logprobs, before = result.token_ids, result.logprobs, choice.output.generated
         for i, id in enumerate(ids):
             choice.output.push(id, logprobs[i] if logprobs else None)
+        self._count(choice, result, choice.output.generated - before, now)
         if choice.constraint is not None:
             choice.constraint.advance(ids)
             if choice.constraint.error and choice.output.finish_reason is None:
@@ -327,15 +327,17 @@ class Scheduler:
             choice.output.cut("t_max_predict_ms")
         self._deliver(choice)
 
-    def _count(self, choice: Choice, result: StepResult, now: float) -> None:
+    def _count(self, choice: Choice, result: StepResult, taken: int, now: float) -> None:
+        """taken: tokens of the step that the reply has; those behind its end count as nothing."""
         if choice.state == "prompt":
             choice.state, choice.first_at = "reply", now
             self._metrics.first_token(choice)
         else:
+            accepted = min(result.accepted, taken)
             choice.steps += 1
             choice.drafted += result.drafted
-            choice.accepted += result.accepted
-            self._metrics.tokens(choice, result, now)
+            choice.accepted += accepted
+            self._metrics.tokens(result.drafted, accepted, taken, now - choice.last_at)
         choice.last_at = now
 
     def _deliver(self, choice: Choice) -> None:

@@ -17,7 +17,8 @@ MAX_CTX = 1024
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
-    with process.serve("--slots", "8", "--max-ctx", str(MAX_CTX), "--metrics-compat", "--queue", "16") as server:
+    arguments = ["--draft", "nano", "--slots", "8", "--max-ctx", str(MAX_CTX), "--metrics-compat", "--queue", "16"]
+    with process.serve(*arguments) as server:
         yield server
 
 
