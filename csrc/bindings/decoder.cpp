@@ -39,6 +39,7 @@ SequenceParams make_params(const py::kwargs& arguments) {
         else if (name == "min_tokens") p.min_tokens = value.cast<int>();
         else if (name == "logprobs") p.logprobs = value.cast<int>();
         else if (name == "speculative") p.judge = judge_of(value.cast<std::string>());
+        else if (name == "adaptive") p.adaptive = value.cast<bool>();
         else if (name == "draft_width") p.draft_width = value.cast<int>();
         else if (name == "selector") p.selector = spec::selector_named(value.cast<std::string>());
         else if (name == "lookup") p.lookup = value.cast<bool>();

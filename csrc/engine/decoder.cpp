@@ -36,7 +36,7 @@ int32_t draw_residual(const spec::Distribution& p, const spec::Proposal& proposa
 
 }  // namespace
 
-Decoder::Decoder(Engine& engine) : engine_(engine), sequences_(static_cast<size_t>(engine.options().slots)) {}
+Decoder::Decoder(Engine& engine) : engine_(engine), costs_(spec::costs_of(engine.machine())), sequences_(static_cast<size_t>(engine.options().slots)) {}
 
 void Decoder::begin(int slot, const SequenceParams& params, std::span<const int32_t> prompt) {
     const int vocab = engine_.config().vocab;
@@ -84,11 +84,11 @@ int Decoder::rows_needed(int slot, int limit) const {
 
 // Rows of the blocks that the drafter runs for a sequence; 0: it runs none.
 int Decoder::block_rows(const Sequence& s) const {
-    if (!engine_.drafts()) return 0;
+    if (!engine_.drafts() || (s.adapts() && !s.policy.asks(s.history.ids().size()))) return 0;
     return s.params.draft_width ? s.params.draft_width : engine_.options().draft_block_size;
 }
 
-// What each slot's history says, where it says enough; what it says less surely is left in `hints`, for the drafter's word on it.
+// What each slot's history says, where it says enough; what it says less surely is a hint, for the drafter's word on it.
 std::vector<spec::Proposal> Decoder::propose(std::span<const std::pair<int, int>> slots_and_limits) {
     std::vector<spec::Proposal> out(slots_and_limits.size()), hints(slots_and_limits.size());
     std::vector<Block> blocks;
@@ -98,31 +98,38 @@ std::vector<spec::Proposal> Decoder::propose(std::span<const std::pair<int, int>
         const Sequence& s = running(slot);
         const int most = room(slot, limit);
         if (s.params.judge == Judge::kOff || most == 0) continue;
-        if (s.params.lookup) {
-            const spec::History::Match match = s.history.find();
-            const bool alone = match.length >= spec::LookupPolicy::kAlone || block_rows(s) == 0;
-            // A short match that no drafter can confirm is trusted for as many tokens as it has.
-            const int trusted = match.length < spec::LookupPolicy::kAlone && alone ? std::min(most, match.length) : most;
-            if (match.length >= s.lookup.least(s.history.ids().size())) hints[i] = spec::look_up(match, trusted);
-            if (alone && (block_rows(s) == 0 || !hints[i].ids.empty())) {
-                out[i] = std::move(hints[i]);
-                continue;
-            }
-        }
         // The whole block is drafted, and cut afterwards: what a row sees depends on the rows behind it.
         const int rows = std::min(block_rows(s), engine_.options().max_ctx - engine_.length(slot));
-        if (rows >= 2) blocks.push_back({slot, s.history.ids().back(), rows}), owner.push_back(i);
+        const spec::History::Match match = s.params.lookup ? s.history.find() : spec::History::Match{};
+        const bool sure = match.length >= spec::LookupPolicy::kAlone;
+        if (match.length >= s.lookup.least(s.history.ids().size()))  // a short match that no drafter confirms is trusted for as many tokens as it has
+            hints[i] = spec::look_up(match, sure || rows >= 2 ? most : std::min(most, match.length));
+        if (rows < 2 || (sure && !hints[i].ids.empty())) out[i] = worthy(s, std::move(hints[i]), 0);
+        else blocks.push_back({slot, s.history.ids().back(), rows}), owner.push_back(i);
     }
     draft_blocks(blocks);
     size_t at = 0;
     for (size_t j = 0; j < blocks.size(); j++) {
         const auto [slot, limit] = slots_and_limits[owner[j]];
-        out[owner[j]] = chosen(running(slot), at, blocks[j].rows - 1, room(slot, limit));
-        spec::extend(out[owner[j]], hints[owner[j]]);
+        const Sequence& s = running(slot);
+        spec::Proposal drafted = chosen(s, at, blocks[j].rows - 1, room(slot, limit));
+        spec::extend(drafted, hints[owner[j]]);
+        out[owner[j]] = worthy(s, std::move(drafted), draft_cost(blocks[j].rows));
+        out[owner[j]].asked = blocks[j].rows;
         at += static_cast<size_t>(blocks[j].rows - 1);
     }
     return out;
 }
+
+// As much of a proposal as pays.
+spec::Proposal Decoder::worthy(const Sequence& s, spec::Proposal proposal, double spent) const {
+    if (s.history.ids().size() > static_cast<size_t>(spec::kDeep)) spec::cut(proposal, spec::kDeepRows - 1);
+    if (s.adapts()) spec::cut(proposal, s.policy.worth(proposal, costs_, spent));
+    return proposal;
+}
+
+// Of a block of so many rows, in plain steps: the drafter reads its own weights and the head.
+double Decoder::draft_cost(int rows) const { return rows ? costs_.of(rows) * engine_.draft_share() : 0; }
 
 // As many blocks at a time as the engine has rows for.
 void Decoder::draft_blocks(std::span<const Block> blocks) {
@@ -145,7 +152,7 @@ void Decoder::draft_blocks(std::span<const Block> blocks) {
 spec::Proposal Decoder::chosen(const Sequence& s, size_t at, int rows, int most) {
     const spec::Lattice lattice{candidates_.data() + at * ops::kCandidates, edges_.data() + at * ops::kCandidates * ops::kCandidates, rows, engine_.drafter().top_k};
     const spec::SamplingParams& p = s.params.sampling;
-    spec::Proposal out = s.params.judge == Judge::kReject && p.temperature > 0
+    spec::Proposal out = s.draws()
                              ? spec::draw(lattice, p.temperature, p.seed, static_cast<uint32_t>(s.history.ids().size()), s.params.choice)
                              : spec::select(lattice, s.params.selector);
     spec::cut(out, most);
@@ -323,7 +330,12 @@ void Decoder::keep(Rows& rows, const StepResult& result, std::vector<Kept>& kept
     s.history.append(result.token_ids);
     if (!rows.work->ids.empty()) return;
     if (rows.ids.size() > 1) kept.push_back({rows.work->slot, static_cast<int>(result.token_ids.size())});
-    s.lookup.learn(rows.proposal.source, result.accepted, s.history.ids().size());
+    const size_t length = s.history.ids().size();
+    s.lookup.learn(rows.proposal.source, result.accepted, length);
+    if (rows.proposal.asked || rows.proposal.source == spec::Source::kLookup) {
+        const double cost = draft_cost(rows.proposal.asked) + costs_.of(static_cast<int>(rows.ids.size()));
+        s.policy.learn(rows.proposal, cost, result.accepted, static_cast<int>(result.token_ids.size()), length);
+    }
 }
 
 // Positions of a prompt that no block will see, a slot.

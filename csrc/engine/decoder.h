@@ -66,10 +66,13 @@ private:
     void keep(Rows& rows, const StepResult& result, std::vector<Kept>& kept);
     std::vector<int> context_from() const;
     int block_rows(const Sequence& sequence) const;
+    spec::Proposal worthy(const Sequence& sequence, spec::Proposal proposal, double spent) const;
+    double draft_cost(int rows) const;
     void draft_blocks(std::span<const Block> blocks);
     spec::Proposal chosen(const Sequence& sequence, size_t at, int rows, int most);
 
     Engine& engine_;
+    spec::Costs costs_;
     std::vector<std::optional<Sequence>> sequences_;
     std::vector<float> logits_, row_;  // of the judged rows [rows, vocab]; of one, as its request shapes it
     std::vector<int32_t> best_;        // argmax of the judged rows

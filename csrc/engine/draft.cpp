@@ -74,6 +74,19 @@ void Engine::draft(std::span<const Block> blocks, int32_t* candidates, float* ed
     backend_->download(edges, drafter_->edges(), count * ops::kCandidates * ops::kCandidates * sizeof(float));
 }
 
+spec::Machine Engine::machine() const {
+    constexpr uint64_t kCaches = 64 << 20;
+    if (options_.device != "cpu") return spec::Machine::kGpu;
+    return file_->bytes() <= kCaches ? spec::Machine::kCached : spec::Machine::kCpu;
+}
+
+double Engine::draft_share() const {
+    const gguf::Tensor* head = file_->tensor("output.weight");
+    if (!head) head = file_->tensor("token_embd.weight");
+    const double read = static_cast<double>(options_.draft->bytes() + head->bytes);
+    return read / static_cast<double>(file_->bytes());
+}
+
 int Engine::mended_taps() {
     int32_t count = 0;
     if (drafter_) backend_->download(&count, drafter_->mended(), sizeof count);

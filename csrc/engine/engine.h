@@ -3,6 +3,7 @@
 #include "engine/pages.h"
 #include "model/drafter.h"
 #include "model/rope.h"
+#include "spec/policy.h"
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,6 +67,9 @@ public:
     // keep none of theirs. from: positions below it need no context, a slot [slots] or empty.
     void accept(std::span<const Kept> kept, std::span<const int> from = {});
 
+    // Which table of costs fits, and what a block of the drafter costs beside a pass of the model over as many rows: the share of the weights it reads.
+    spec::Machine machine() const;
+    double draft_share() const;
     bool drafts() const { return drafter_ != nullptr; }
     const model::DraftConfig& drafter() const { return draft_config_; }
     // Of each block's rows but the first: candidates [rows, 16] (-1: the row holds a NaN) and edges [rows, 16, 16] (ops/lattice.h), block after block.

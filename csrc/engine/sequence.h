@@ -3,6 +3,7 @@
 #include "spec/logprobs.h"
 #include "spec/lookup.h"
 #include "spec/penalties.h"
+#include "spec/policy.h"
 #include "spec/selector.h"
 #include <optional>
 
@@ -21,6 +22,7 @@ struct SequenceParams {
     int logprobs = -1;                // -1: none; else the log-probability of each token and of so many best ones
     Judge judge = Judge::kMatch;
     bool lookup = true;               // drafts from the sequence's own history
+    bool adaptive = true;             // as many rows as pay, and a drafter that pauses where it does not; never with kReject and a temperature
     int draft_width = 0;              // rows of a block, the anchor included; 0: the engine's
     spec::Selector selector = spec::Selector::kWalk;
 };
@@ -31,7 +33,11 @@ struct Sequence {
     spec::TokenCounts counts;
     size_t prompt = 0;                // tokens of it
     spec::LookupPolicy lookup;
+    spec::DraftPolicy policy;
 
+    // Whether a drafted token is drawn, and judged by its distribution: what is verified must then not depend on it.
+    bool draws() const { return params.judge == Judge::kReject && params.sampling.temperature > 0; }
+    bool adapts() const { return params.adaptive && !draws(); }
     int emitted() const { return static_cast<int>(history.ids().size() - prompt); }
 };
 

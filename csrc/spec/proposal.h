@@ -17,6 +17,7 @@ struct Proposal {
     std::vector<Distribution> drawn_from;  // of each id; empty: every id is a point mass
     std::vector<float> confidence;         // of each drafted id, by the drafter; empty where it has none
     Source source = Source::kNone;
+    int asked = 0;                         // rows of the block that the drafter ran for it
     int k = 0;                             // of the next two
     std::vector<int32_t> candidates;       // [ids, k] that the drafter chose each id from; empty where it was not asked
     std::vector<float> scores;             // [ids, k] of them, behind the id before

@@ -184,7 +184,8 @@ class SequenceParams:
     repetition_penalty (of prompt and output), presence_penalty, frequency_penalty (of the output), logit_bias {id: bias}.
     end_ids: nothing is emitted behind one of them. min_tokens: output before which no end id may come.
     logprobs: -1 none, else the token's and so many best ones'. speculative: "match" (the text of plain decoding),
-    "reject" (the law of plain decoding), "off". lookup: draft from the sequence's own history. draft_width: rows of a
+    "reject" (the law of plain decoding), "off". lookup: draft from the sequence's own history. adaptive: verify
+    as many drafts as pay, and pause a drafter that does not; not with "reject" and a temperature. draft_width: rows of a
     block, 0 = the engine's. selector: "walk", "best-first" or "reach" (docs/speculation.md).
     """
 
@@ -206,6 +207,7 @@ class SequenceParams:
         logprobs: int = -1,
         speculative: str = "match",
         lookup: bool = True,
+        adaptive: bool = True,
         draft_width: int = 0,
         selector: str = "walk",
     ) -> None: ...

@@ -165,6 +165,7 @@ class Engine:
         ignore_eos: bool = False,
         speculative: str = "match",
         lookup: bool = True,
+        adaptive: bool = True,
         draft_width: int = 0,
         selector: str = "walk",
         special: bool = True,
@@ -196,6 +197,7 @@ class Engine:
             ignore_eos=ignore_eos,
             speculative=speculative,
             lookup=lookup,
+            adaptive=adaptive,
             draft_width=draft_width,
             selector=selector,
         )

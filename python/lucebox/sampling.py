@@ -38,6 +38,8 @@ class RequestOptions:
     """"match": drafts never change the text; "reject": never its law; "off": no drafts (docs/speculation.md)."""
     lookup: bool = True
     """Draft from the text so far where it repeats itself."""
+    adaptive: bool = True
+    """Verify as many drafts as pay, and pause a drafter that does not (docs/speculation.md)."""
     draft_width: int = 0
     """Rows of a drafted block, the anchor included; 0 = the engine's."""
     selector: str = "walk"
@@ -81,6 +83,7 @@ class RequestOptions:
             end_ids=[] if self.ignore_eos else sorted(end_ids),
             speculative=self.speculative,
             lookup=self.lookup,
+            adaptive=self.adaptive,
             draft_width=self.draft_width,
             selector=self.selector,
         )
