@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from lucebox import _core, census, devices, machine, settings
-from lucebox.cli import common
+from lucebox.cli import bench_servers, common
 from lucebox.engine import model_path
 from lucebox.errors import RequestError
 from lucebox.selftest.checks import LAUNCH_MODES
@@ -31,9 +31,16 @@ class Run:
 @common.guarded
 def bench(
     model: common.ModelOption = None,
-    n_prompt: Annotated[int, typer.Option("--n-prompt", "-p", min=1, help="Tokens of prefill.")] = 512,
-    n_gen: Annotated[int, typer.Option("--n-gen", "-n", min=1, help="Tokens of decode.")] = 64,
-    repetitions: Annotated[int, typer.Option("--repetitions", "-r", min=1, help="Measured runs of each.")] = 5,
+    n_prompt: Annotated[
+        int | None, typer.Option("--n-prompt", "-p", min=1, help="Tokens of prefill. Default: 512.")
+    ] = None,
+    n_gen: Annotated[
+        int | None,
+        typer.Option("--n-gen", "-n", min=1, help="Tokens of decode. Default: 64; with --url the scenario's."),
+    ] = None,
+    repetitions: Annotated[
+        int | None, typer.Option("--repetitions", "-r", min=1, help="Measured runs of each. Default: 5; with --url 3.")
+    ] = None,
     threads: common.ThreadsOption = None,
     kv: common.KvOption = "q8_0",
     variant: common.VariantOption = "auto",
@@ -44,9 +51,34 @@ def bench(
             "--launch", help="How a GPU's steps are launched: auto, graph, split, direct; or all: each is timed."
         ),
     ] = "auto",
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url", help="Measure this OpenAI-compatible server instead; given again, a second one beside it."
+        ),
+    ] = None,
+    api_key: Annotated[str, typer.Option("--api-key", help="For --url.")] = "",
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", help="With --url, only this one; may be given again.")
+    ] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Time prefill and decode: a discarded warm-up, then medians with their spread. One bench runs at a time."""
+    """Time prefill and decode: a discarded warm-up, then medians with their spread. One bench runs at a time.
+
+    With --url the clients' side of a server: prompts of 2K and 8K tokens, chat and code, one client and several.
+    """
+    if url:
+        local = {"--model": model, "--n-prompt": n_prompt, "--threads": threads}
+        changed = (
+            (kv, "kv", "q8_0"),
+            (variant, "variant", "auto"),
+            (device, "device", "auto"),
+            (launch, "launch", "auto"),
+        )
+        local.update({f"--{name}": value for value, name, default in changed if value != default})
+        bench_servers.bench(url, api_key, scenario, n_gen, repetitions, local=local, json=json)
+        return
+    n_prompt, n_gen, repetitions = n_prompt or 512, n_gen or 64, repetitions or 5
     file = _core.GGUFFile(model_path(common.model_name(model)))
     if launch == "all" and devices.resolve(device) == "cpu":
         raise RequestError("--launch all: a CPU has no launch modes; name a GPU with --device")

@@ -1,0 +1,1 @@
+"""`lucebox bench --url`: the speed of any OpenAI-compatible server, as its clients see it."""
