@@ -60,4 +60,4 @@ def test_no_two_prompts_begin_alike() -> None:
     prompts = [filler(2000)(i, 4.0)["prompt"] for i in range(40)]
     assert len({prompt[:10] for prompt in prompts}) == 40
     assert filler(2000)(3, 4.0) == filler(2000)(3, 4.0)
-    assert [scenario.name for scenario in scenarios()] == ["2K x 1", "2K x 1", "2K x 8", "8K x 1", "chat", "code"]
+    assert [scenario.name for scenario in scenarios()] == ["2K x 1", "2K x 4", "2K x 8", "8K x 1", "chat", "code"]
