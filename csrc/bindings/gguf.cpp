@@ -3,6 +3,7 @@
 #include "gguf/writer.h"
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <algorithm>
 
 namespace py = pybind11;
 
@@ -44,6 +45,20 @@ py::dict metadata(const py::object& self) {
     py::dict out;
     for (const std::string& key : file.keys()) out[to_python(key)] = std::visit([](const auto& x) { return to_object(x); }, file.find(key)->value);
     self.attr("_metadata") = out;
+    return out;
+}
+
+// As write_gguf takes them: "u32", "str[]".
+py::dict value_types(const File& file) {
+    const auto name_of = [](ValueType type) {
+        return std::string(std::ranges::find(kValueTypes, type, &std::pair<const char*, ValueType>::second)->first);
+    };
+    py::dict out;
+    for (const std::string& key : file.keys()) {
+        const Value& value = *file.find(key);
+        const auto* array = std::get_if<Array>(&value.value);
+        out[to_python(key)] = array ? name_of(array->element) + "[]" : name_of(value.type);
+    }
     return out;
 }
 
@@ -104,21 +119,21 @@ gguf::Pair to_pair(const std::tuple<py::str, std::string, py::object>& entry) {
 
 using Bytes = py::array_t<uint8_t, py::array::c_style>;
 
-void write(const py::object& path, const std::vector<std::tuple<py::str, std::string, py::object>>& metadata,
-           const std::vector<std::tuple<std::string, std::string, std::vector<uint64_t>, Bytes>>& tensors, uint64_t alignment) {
+using TensorList = std::vector<std::tuple<std::string, std::string, std::vector<uint64_t>>>;
+
+std::unique_ptr<gguf::Writer> open_writer(const py::object& path, const std::vector<std::tuple<py::str, std::string, py::object>>& metadata,
+                                          const TensorList& tensors, uint64_t alignment) {
     std::vector<gguf::Pair> pairs;
     for (const auto& entry : metadata) pairs.push_back(to_pair(entry));
     std::vector<gguf::NewTensor> infos;
-    std::vector<std::span<const uint8_t>> datas;
-    for (const auto& [name, type, dims, bytes] : tensors) {
-        infos.push_back({name, gguf::type_named(type).type, dims});
-        datas.emplace_back(bytes.data(), static_cast<size_t>(bytes.size()));
-    }
-    const std::string name = path_of(path);
+    for (const auto& [name, type, dims] : tensors) infos.push_back({name, gguf::type_named(type).type, dims});
+    return std::make_unique<gguf::Writer>(path_of(path), pairs, infos, alignment);
+}
+
+void add_tensor(gguf::Writer& writer, const Bytes& bytes) {
+    const std::span<const uint8_t> data(bytes.data(), static_cast<size_t>(bytes.size()));
     const py::gil_scoped_release release;
-    gguf::Writer writer(name, pairs, infos, alignment);
-    for (const auto& bytes : datas) writer.add(bytes);
-    writer.finish();
+    writer.add(data);
 }
 
 }  // namespace
@@ -149,6 +164,7 @@ void init_gguf(py::module_& m) {
         .def_property_readonly("alignment", &File::alignment)
         .def_property_readonly("nbytes", &File::bytes)
         .def_property_readonly("metadata", &metadata)
+        .def_property_readonly("value_types", &value_types)
         .def_property_readonly("tensors", [](const py::object& self) {
             py::list out;  // of references: the list's elements keep the file alive
             for (const Tensor& tensor : py::cast<const File&>(self).tensors()) out.append(py::cast(tensor, py::return_value_policy::reference_internal, self));
@@ -156,7 +172,22 @@ void init_gguf(py::module_& m) {
         })
         .def("data", &data, py::arg("name"))
         .def("__repr__", [](const File& f) { return py::str("GGUFFile({!r})").format(to_python(f.path())); });
-    m.def("write_gguf", &write, py::arg("path"), py::arg("metadata"), py::arg("tensors"), py::arg("alignment") = 32);
+    py::class_<gguf::Writer>(m, "GGUFWriter")
+        .def(py::init(&open_writer), py::arg("path"), py::arg("metadata"), py::arg("tensors"), py::arg("alignment") = 32)
+        .def("add", &add_tensor, py::arg("data"))
+        .def("finish", &gguf::Writer::finish, py::call_guard<py::gil_scoped_release>())
+        .def("__enter__", [](const py::object& self) { return self; })
+        .def("__exit__", [](gguf::Writer& writer, const py::args&) { writer.abandon(); });
+    m.def("write_gguf",
+          [](const py::object& path, const std::vector<std::tuple<py::str, std::string, py::object>>& metadata,
+             const std::vector<std::tuple<std::string, std::string, std::vector<uint64_t>, Bytes>>& tensors, uint64_t alignment) {
+              TensorList infos;
+              for (const auto& [name, type, dims, bytes] : tensors) infos.emplace_back(name, type, dims);
+              const auto writer = open_writer(path, metadata, infos, alignment);
+              for (const auto& tensor : tensors) add_tensor(*writer, std::get<3>(tensor));
+              writer->finish();
+          },
+          py::arg("path"), py::arg("metadata"), py::arg("tensors"), py::arg("alignment") = 32);
 }
 
 }  // namespace lucebox::bindings

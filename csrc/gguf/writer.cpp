@@ -149,10 +149,11 @@ Writer::Writer(const std::string& path, const std::vector<Pair>& metadata, const
     pad();
 }
 
-Writer::Temporary::~Temporary() {
+void Writer::Temporary::remove() {
     if (descriptor < 0) return;
     ::close(descriptor);
     ::unlink(path.c_str());
+    descriptor = -1;
 }
 
 void Writer::add(std::span<const uint8_t> data) {

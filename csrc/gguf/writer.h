@@ -22,6 +22,7 @@ public:
 
     void add(std::span<const uint8_t> data);  // the bytes of the next tensor, all of them
     void finish();                            // after the last tensor
+    void abandon() { file_.remove(); }        // leaves no file; nothing can be added afterwards
 
 private:
     void put(const void* data, size_t n_bytes);
@@ -32,7 +33,8 @@ private:
         std::string path;
         int descriptor = -1;
         explicit Temporary(std::string name) : path(std::move(name)) {}
-        ~Temporary();  // closes and removes the file unless finish() has put it in place
+        ~Temporary() { remove(); }
+        void remove();  // and close, unless finish() has put it in place
         Temporary(const Temporary&) = delete;
         Temporary& operator=(const Temporary&) = delete;
     };

@@ -32,6 +32,8 @@ class GGUFFile:
     nbytes: int
     metadata: Metadata
     """Keys in file order. Integers, floats, bools, str (invalid UTF-8 as surrogate escapes), lists of these."""
+    value_types: dict[str, str]
+    """Of each key the type as write_gguf takes it."""
     tensors: list[TensorInfo]
     def __init__(self, path: str) -> None: ...
     def data(self, name: str) -> npt.NDArray[np.uint8]:
@@ -48,6 +50,25 @@ def write_gguf(
     metadata: (key, type, value), type one of u8 i8 u16 i16 u32 i32 f32 bool str u64 i64 f64, or one with [] (an array).
     tensors: (name, type as TensorInfo.type, dims as in the file, bytes).
     """
+
+class GGUFWriter:
+    """The same, tensor by tensor: the arguments are those of write_gguf, tensors without their bytes.
+
+    The file appears under its name with finish() and not before; a `with` block that ends without it leaves nothing.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        metadata: Sequence[tuple[str, str, Any]],
+        tensors: Sequence[tuple[str, str, Sequence[int]]],
+        alignment: int = 32,
+    ) -> None: ...
+    def add(self, data: npt.NDArray[np.uint8]) -> None:
+        """The bytes of the next tensor, all of them."""
+    def finish(self) -> None: ...
+    def __enter__(self) -> GGUFWriter: ...
+    def __exit__(self, *error: object) -> None: ...
 
 def tensor_types() -> list[tuple[int, str, int, int, bool]]:
     """(id, name, values a block, bytes a block, usable as a matrix) of every ggml type."""

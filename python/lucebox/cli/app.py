@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lucebox.cli import bench, chat, doctor, generate, inspect, plan, selftest, serve
+from lucebox.cli import bench, chat, convert, doctor, generate, inspect, plan, selftest, serve
 
 app = typer.Typer(
     name="lucebox",
@@ -42,6 +42,7 @@ app.command("serve")(serve.serve)
 app.command("inspect")(inspect.inspect)
 app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
+app.command("convert")(convert.convert)
 app.command("selftest")(selftest.selftest)
 app.command("bench")(bench.bench)
 

@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
@@ -186,15 +187,23 @@ def load(
             progress=progress,
         )
 
+    with progress_bar("loading") as progress:
+        return go(progress)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float], None] | None]:
+    """Takes 0 … 1; None where standard error is no terminal."""
     if not sys.stderr.isatty():
-        return go(None)
+        yield None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    columns = (TextColumn("loading"), BarColumn(), TaskProgressColumn())
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("loading", total=1.0)
-        return go(lambda done: bar.update(task, completed=done))
+        task = bar.add_task(what, total=1.0)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def token_limit(max_tokens: int) -> int | None:

@@ -1,0 +1,1 @@
+"""Files made from files: drafters from safetensors to GGUF, and models to other tensor types."""
