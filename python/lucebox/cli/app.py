@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lucebox.cli import bench, chat, convert, doctor, generate, inspect, plan, selftest, serve
+from lucebox.cli import bench, chat, convert, doctor, generate, inspect, plan, quantize, selftest, serve
 
 app = typer.Typer(
     name="lucebox",
@@ -43,6 +43,7 @@ app.command("inspect")(inspect.inspect)
 app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 app.command("convert")(convert.convert)
+app.command("quantize")(quantize.quantize)
 app.command("selftest")(selftest.selftest)
 app.command("bench")(bench.bench)
 
