@@ -1,11 +1,8 @@
 #include "cpu/backend.h"
-#include "ops/math.h"
-#include <atomic>
 
 namespace lucebox::cpu {
 
 void CpuBackend::tap(const ops::Tap& op) {
-    std::atomic<int32_t> mended{0};
     pool_.run(op.rows, [&](int row, int) {
         const float* h = op.h + static_cast<size_t>(row) * op.hidden;
         float* out = op.out + static_cast<size_t>(row) * op.columns + op.offset;
@@ -15,9 +12,8 @@ void CpuBackend::tap(const ops::Tap& op) {
             changed += !(x == y);
             out[i] = y;
         }
-        if (changed) mended += changed;
+        op.mended[row] += changed;
     });
-    *op.mended += mended;
 }
 
 }  // namespace lucebox::cpu

@@ -6,6 +6,7 @@ namespace lucebox::cpu {
 static void top_k_row(const ops::TopK& op, const float* logits, int32_t* id, float* value) {
     const bool plain = op.multiplier == 1 && op.softcap == 0;
     int count = 0;
+    for (int j = op.k; j < ops::kCandidates; j++) id[j] = -1;
     for (int i = 0; i < op.vocab; i++) {
         float x = logits[i];
         if (x != x) {

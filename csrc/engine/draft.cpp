@@ -1,6 +1,7 @@
 // The engine's side of a drafter: blocks in, candidates out, and the ring's context behind every batch.
 #include "engine/engine.h"
 #include "ops/float_mode.h"
+#include <numeric>
 
 namespace lucebox::engine {
 
@@ -88,9 +89,9 @@ double Engine::draft_share() const {
 }
 
 int Engine::mended_taps() {
-    int32_t count = 0;
-    if (drafter_) backend_->download(&count, drafter_->mended(), sizeof count);
-    return count;
+    std::vector<int32_t> counts(static_cast<size_t>(shape_.max_rows));
+    if (drafter_) backend_->download(counts.data(), drafter_->mended(), counts.size() * sizeof(int32_t));
+    return std::accumulate(counts.begin(), counts.end(), 0);
 }
 
 }  // namespace lucebox::engine

@@ -8,10 +8,11 @@ namespace {
 template <class T> LUCE_DEVICE void embed(const EmbedArgs& a) {
     LUCE_SHARED(uint32_t, table, T::kTableWords > 0 ? T::kTableWords : 1);
     const int row = block_id();
-    if (row >= a.batch->rows) return;
+    if (!a.ids && row >= a.batch->rows) return;
+    const int token = a.ids ? a.ids[row] : a.batch->token[row], in = token % kRecordRows;
+    if (token < 0) return;
     T::fill_table(table, thread_id(), 256);
     if (T::kTableWords > 0) barrier();
-    const int token = a.batch->token[row], in = token % kRecordRows;
     const uint8_t* records = a.data + static_cast<size_t>(token / kRecordRows) * static_cast<size_t>(a.columns / T::kBlock) * T::kRecord;
     for (int i = thread_id(); i < a.columns / 8; i += 256) {
         const int at = i / 4 * 32, g = at % T::kBlock / 32, chunk = i % 4;

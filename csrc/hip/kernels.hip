@@ -3,6 +3,7 @@
 #include "hip/argmax.h"
 #include "hip/attention_tile.h"
 #include "hip/deltanet.h"
+#include "hip/draft_attention.h"
 #include "hip/embed.h"
 #include "hip/matmul.h"
 #include "hip/matmul_float.h"
@@ -37,6 +38,17 @@ LUCE_ATTENTION_TILE(q8_0_d256, 8)
 #endif
 LUCE_ENTRY(luce_attention_join_groups, 256, 1, AttentionArgs, attention_join_groups)
 LUCE_ENTRY(luce_attention_join, 256, 1, AttentionArgs, attention_join)
+
+LUCE_ENTRY(luce_tap, 256, 1, TapArgs, tap)
+LUCE_ENTRY(luce_quantize, 256, 1, QuantizeArgs, quantize_rows)
+LUCE_ENTRY(luce_draft_conv, 256, 1, DraftConvArgs, draft_conv)
+LUCE_ENTRY(luce_draft_prepare, 256, 1, DraftAttentionArgs, draft_prepare)
+LUCE_ENTRY(luce_draft_part, 256, 1, DraftAttentionArgs, draft_part)
+LUCE_ENTRY(luce_draft_join, 256, 1, DraftAttentionArgs, draft_join)
+LUCE_ENTRY(luce_top_k_parts, 256, 1, TopKArgs, top_k_parts)
+LUCE_ENTRY(luce_top_k_join, 256, 1, TopKArgs, top_k_join)
+LUCE_ENTRY(luce_lattice_predecessors, 32, 1, LatticeArgs, lattice_predecessors)
+LUCE_ENTRY(luce_lattice_edges, 256, 1, LatticeArgs, lattice_edges)
 
 #define LUCE_FLOAT(name, Type) \
     LUCE_ENTRY(luce_embed_##name, 256, 1, EmbedArgs, embed_float<Type>) \

@@ -55,8 +55,10 @@ template <class T> LUCE_DEVICE void matmul_float(const MatmulArgs& a) {
 // ops/embed.h for these types: grid x: rows of the batch's bucket.
 template <class T> LUCE_DEVICE void embed_float(const EmbedArgs& a) {
     const int row = block_id();
-    if (row >= a.batch->rows) return;
-    const uint8_t* from = a.data + static_cast<size_t>(a.batch->token[row]) * static_cast<size_t>(a.columns) * T::kBytes;
+    if (!a.ids && row >= a.batch->rows) return;
+    const int token = a.ids ? a.ids[row] : a.batch->token[row];
+    if (token < 0) return;
+    const uint8_t* from = a.data + static_cast<size_t>(token) * static_cast<size_t>(a.columns) * T::kBytes;
     float* h = a.h + static_cast<size_t>(row) * static_cast<size_t>(a.columns);
     for (int i = thread_id(); i < a.columns; i += 256) h[i] = T::value(from + static_cast<size_t>(i) * T::kBytes);
 }

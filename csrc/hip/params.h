@@ -20,7 +20,8 @@ struct Rows {
 };
 
 struct EmbedArgs {
-    const ops::Batch* batch;
+    const ops::Batch* batch;  // its tokens
+    const int32_t* ids;       // or these; one below 0 is left out
     const uint8_t* data;  // records (matmul_types.h), or rows of F32, F16, BF16
     float* h;             // [rows, columns]
     int columns;
@@ -107,6 +108,52 @@ struct AttentionArgs {
     int part_step;         // places from a part to the next: 16 once segments are joined to groups
     int query_tiles;       // attention_tile's tiles of 16 queries a part
     Rows y;
+};
+
+struct TapArgs {
+    const float* h;   // [rows, hidden]
+    int hidden;
+    float* out;       // [rows, columns]
+    int columns, offset;
+    int32_t* mended;  // [rows]
+};
+struct QuantizeArgs {
+    const float* x;         // [rows, columns]
+    const int32_t* select;  // [count]
+    int columns;
+    Rows y;
+};
+struct DraftConvArgs {
+    const ops::Batch* batch;
+    int hidden, group, side;
+    const float* x;      // [rows, hidden]
+    const float* delta;  // [rows, 2, 2, hidden / group]
+    const float* base;   // [2, 2, hidden]
+    float* h;            // [rows, hidden], or null
+    Rows y;
+};
+struct DraftAttentionArgs {
+    AttentionArgs kv;  // qg: queries without gates; heads 0: keys and values are stored, nothing else
+    int window, causal;
+};
+inline constexpr int kTopKParts = 64;
+struct TopKArgs {
+    const float* logits;  // [rows, vocab]
+    int vocab, k;
+    float multiplier, softcap;
+    Best* parts;          // [rows, kTopKParts, kCandidates]
+    int32_t* id;          // [rows, kCandidates]
+    float* value;         // [rows, kCandidates]
+};
+struct LatticeArgs {
+    const ops::Batch* batch;
+    int count, rank, k;   // rank 0: no codebooks
+    const float* g;       // [count, rank]
+    const int32_t* id;    // [count, kCandidates]
+    const float* value;   // [count, kCandidates]
+    int32_t* before;      // [count, kCandidates]
+    const float* codes;   // [2, count, kCandidates, rank]
+    float* edge;          // [count, kCandidates, kCandidates]
 };
 
 }  // namespace lucebox::hip

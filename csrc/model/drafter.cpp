@@ -63,7 +63,7 @@ void Drafter::take_buffers(ops::Memory& memory) {
     const auto floats = [&](const char* name, int columns) { return memory.take<float>(join("drafter's ", name), rows * static_cast<uint64_t>(columns)); };
     const int taps = static_cast<int>(c.taps.size()) * c.hidden;
     taps_ = floats("taps", taps);
-    mended_ = memory.take<int32_t>("drafter's mended taps", 1);
+    mended_ = memory.take<int32_t>("drafter's mended taps", rows);
     h_ = floats("residual stream", c.hidden), part_ = floats("sublayer", c.hidden);
     if (c.version == 2) delta_ = floats("convolution kernels", 4 * c.hidden / c.conv_group), g_ = floats("selector rows", c.rank);
     q_ = floats("queries", c.heads * c.head_dim), k_ = floats("keys", c.kv_heads * c.head_dim), v_ = floats("values", c.kv_heads * c.head_dim);
@@ -76,6 +76,7 @@ void Drafter::take_buffers(ops::Memory& memory) {
     id_ = memory.take<int32_t>("drafter's candidates", rows * ops::kCandidates);
     value_ = floats("candidates' logits", ops::kCandidates);
     edge_ = floats("selector's edges", ops::kCandidates * ops::kCandidates);
+    work_ = memory.take<float>("drafter's selector work", ops::lattice_work(shape_.max_rows, c.rank));
 }
 
 void Drafter::norm(const float* x, const float* weight, int count, const int32_t* select) {
@@ -211,7 +212,8 @@ void Drafter::draft(const ops::Batch& batch) {
                           .value = value_,
                           .predecessor = selector_predecessor_,
                           .successor = selector_successor_,
-                          .edge = edge_});
+                          .edge = edge_,
+                          .work = work_});
     });
 }
 

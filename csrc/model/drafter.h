@@ -21,7 +21,7 @@ public:
     // Of the last draft, in the order of want, backend memory.
     const int32_t* candidates() const { return id_; }  // [wanted, 16], the first top_k of each; -1: the row holds a NaN
     const float* edges() const { return edge_; }       // [wanted, 16, 16] (ops/lattice.h)
-    const int32_t* mended() const { return mended_; }  // [1] values of the target's layers that were no numbers or too large (ops/tap.h)
+    const int32_t* mended() const { return mended_; }  // [max_rows] values of the target's layers that were no numbers or too large (ops/tap.h)
 
 private:
     struct Layer {
@@ -59,7 +59,7 @@ private:
     float *delta_ = nullptr, *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *g_ = nullptr;
     ops::Acts tapped_{}, normed_{}, conv_{}, mixed_{}, gated_{};
     int32_t* id_ = nullptr;
-    float *value_ = nullptr, *edge_ = nullptr;
+    float *value_ = nullptr, *edge_ = nullptr, *work_ = nullptr;
 };
 
 }  // namespace lucebox::model

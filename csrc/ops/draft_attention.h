@@ -10,6 +10,7 @@
 // draft_context: k norm, RoPE and the store alone, for rows of accepted context.
 #pragma once
 #include "ops/kv.h"
+#include "ops/math.h"
 
 namespace lucebox::ops {
 struct DraftContext {
@@ -38,7 +39,7 @@ struct DraftAttention {
 struct Visible {
     int first, last;
 };
-inline Visible visible(const Span& span, int row, int window, bool causal) {
+LUCE_FN Visible visible(const Span& span, int row, int window, bool causal) {
     const int t = span.position + row - span.first, end = span.position + span.rows - 1, start = span.position - span.context;
     const int first = window && t - window + 1 > start ? t - window + 1 : start, last = causal ? t : window && t + window - 1 < end ? t + window - 1 : end;
     return {first, last};

@@ -18,7 +18,11 @@ uint64_t batch_bytes(const ops::Limits& l) {
 }
 uint64_t best_bytes(const ops::Limits& l) { return aligned(static_cast<uint64_t>(l.max_rows) * kArgmaxParts * sizeof(Best)); }
 uint64_t part_bytes(const ops::Limits& l) {
-    return aligned(static_cast<uint64_t>(kRowParts) * static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(l.head_dim + 2) * sizeof(float));
+    const int row = std::max(l.heads * (l.head_dim + 2), l.draft_heads * (l.draft_head_dim + 2));
+    return aligned(static_cast<uint64_t>(kRowParts) * static_cast<uint64_t>(row) * sizeof(float));
+}
+uint64_t candidate_bytes(const ops::Limits& l) {
+    return l.draft_heads ? aligned(static_cast<uint64_t>(l.max_rows) * kTopKParts * ops::kCandidates * sizeof(Best)) : 0;
 }
 }  // namespace
 
@@ -86,7 +90,9 @@ ops::Weight HipBackend::prepare(const gguf::Tensor& tensor, uint8_t* packed) {
     return w;
 }
 
-uint64_t HipBackend::scratch_bytes(const ops::Limits& limits) const { return batch_bytes(limits) + best_bytes(limits) + part_bytes(limits); }
+uint64_t HipBackend::scratch_bytes(const ops::Limits& limits) const { 
+    return batch_bytes(limits) + best_bytes(limits) + part_bytes(limits) + candidate_bytes(limits);
+}
 
 void HipBackend::use_scratch(const ops::Limits& limits, void* scratch) {
     LUCE_CHECK(limits.max_rows >= kTileRows && limits.max_rows == row_bucket(limits.max_rows), kRequest, "max_rows is ", limits.max_rows,
@@ -96,6 +102,7 @@ void HipBackend::use_scratch(const ops::Limits& limits, void* scratch) {
     batch_ = reinterpret_cast<ops::Batch*>(at);
     best_ = reinterpret_cast<Best*>(at + batch_bytes(limits));
     parts_ = reinterpret_cast<float*>(at + batch_bytes(limits) + best_bytes(limits));
+    candidates_ = reinterpret_cast<Best*>(at + batch_bytes(limits) + best_bytes(limits) + part_bytes(limits));
 }
 
 }  // namespace lucebox::hip

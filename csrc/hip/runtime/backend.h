@@ -75,6 +75,7 @@ private:
     ops::Batch* batch_ = nullptr;            // scratch: the batch, then cos and sin of its rows
     Best* best_ = nullptr;                   // scratch: [max_rows, kArgmaxParts]
     float* parts_ = nullptr;                 // scratch: attention's partial results
+    Best* candidates_ = nullptr;             // scratch: [max_rows, kTopKParts, kCandidates]
 };
 
 Rows rows_of(const ops::Acts& acts);
