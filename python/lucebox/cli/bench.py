@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from lucebox import _core, census, devices, machine, settings
-from lucebox.cli import bench_servers, common
+from lucebox.cli import bench_content, bench_servers, common
 from lucebox.engine import model_path
 from lucebox.errors import RequestError
 from lucebox.selftest.checks import LAUNCH_MODES
@@ -61,14 +61,24 @@ def bench(
     scenario: Annotated[
         list[str] | None, typer.Option("--scenario", help="With --url, only this one; may be given again.")
     ] = None,
+    content: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--content", help="Replies to prompts of a class (code, edit, chat, reasoning, math, prose, json, or all)."
+        ),
+    ] = None,
+    draft: common.DraftOption = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="With --content, a chart: FILE.svg or FILE.png.")] = None,
     json: common.JsonOption = False,
 ) -> None:
     """Time prefill and decode: a discarded warm-up, then medians with their spread. One bench runs at a time.
 
+    With --content what drafting gives on each kind of text: plain, lookup, the drafter's block and one twice as wide.
     With --url the clients' side of a server: prompts of 2K and 8K tokens, chat and code, one client and several.
     """
     if url:
-        local = {"--model": model, "--n-prompt": n_prompt, "--threads": threads}
+        local = {"--model": model, "--n-prompt": n_prompt, "--threads": threads, "--draft": draft, "--plot": plot}
+        local["--content"] = ", ".join(content or []) or None
         changed = (
             (kv, "kv", "q8_0"),
             (variant, "variant", "auto"),
@@ -78,6 +88,16 @@ def bench(
         local.update({f"--{name}": value for value, name, default in changed if value != default})
         bench_servers.bench(url, api_key, scenario, n_gen, repetitions, local=local, json=json)
         return
+    if content:
+        if n_prompt is not None:
+            raise RequestError("--n-prompt: the prompts of --content have their own lengths")
+        chosen = dict(model=model, kv=kv, threads=threads, variant=variant, device=device, launch=launch)
+        with _exclusive(settings.read().cache):
+            lengths = {"n_gen": n_gen or 128, "repetitions": repetitions or 3}
+            bench_content.bench(content, draft=draft, plot=plot, load=chosen, json=json, **lengths)
+        return
+    if draft is not None or plot is not None:
+        raise RequestError("--draft and --plot go with --content")
     n_prompt, n_gen, repetitions = n_prompt or 512, n_gen or 64, repetitions or 5
     file = _core.GGUFFile(model_path(common.model_name(model)))
     if launch == "all" and devices.resolve(device) == "cpu":

@@ -1,0 +1,1 @@
+"""`lucebox bench --content`: what drafting gives on each kind of text."""
