@@ -1,4 +1,4 @@
-"""The drafter on a device: candidates, scores and text equal to the CPU's by bits; the emulator here, a GPU with LUCEBOX_TEST_DEVICE=cuda:0."""
+"""The drafter on a device: candidates, scores and text equal to the CPU's by bits. The emulator; a GPU with LUCEBOX_TEST_DEVICE=cuda:0."""
 
 from __future__ import annotations
 
