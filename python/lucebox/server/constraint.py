@@ -30,7 +30,10 @@ def everything(vocab: int) -> npt.NDArray[np.uint32]:
 
 
 class Constraint:
-    """matcher: at its start. begin_id: the token behind which it applies (the end of the reasoning); None = at once."""
+    """matcher: at its start. begin_id: the token behind which it applies (the end of the reasoning); None = at once.
+
+    In front of it the reply may say anything, but not end.
+    """
 
     def __init__(self, matcher: LLMatcher, vocab: int, end_ids: frozenset[int], *, begin_id: int | None) -> None:
         self._matcher = matcher
@@ -38,6 +41,9 @@ class Constraint:
         self._end_ids = end_ids
         self._begin_id = begin_id
         self._active = begin_id is None
+        self._open = everything(vocab)
+        for id in end_ids:
+            self._open &= ~only(id, vocab)
 
     def masks(self, drafted: Sequence[int]) -> tuple[list[int], Masks]:
         """The part of the draft that the grammar allows, and [1 + its length, words] masks; the state stays."""
@@ -73,6 +79,6 @@ class Constraint:
 
     def _row(self, active: bool) -> npt.NDArray[np.uint32]:
         if not active:
-            return everything(self._vocab)
+            return self._open
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         return bits[: words(self._vocab)]

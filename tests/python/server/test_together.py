@@ -132,6 +132,30 @@ def test_options_with_drafts_are_those_without(http: httpx.Client, options: dict
     assert "draft_n" not in plain["timings"]
 
 
+@pytest.mark.parametrize("budget", [-1, 4])
+def test_a_schema_behind_the_reasoning(http: httpx.Client, budget: int) -> None:
+    """S12: the grammar holds from the token behind `</think>`, also where that lies inside a block."""
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    body = {
+        "messages": [{"role": "user", "content": "Is it done? Answer in JSON."}],
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"schema": {**schema, "additionalProperties": False}},
+        },
+        "enable_thinking": True,
+        "thinking_budget": budget,
+        "max_tokens": 400,
+        "temperature": 0,
+    }
+    answers = [http.post(CHAT, json={**body, **extra}).json() for extra in ({}, {"speculative.n_max": 0})]
+    messages = [answer["choices"][0]["message"] for answer in answers]
+    assert messages[0] == messages[1] and messages[0]["reasoning_content"]
+    if answers[0]["choices"][0]["finish_reason"] == "stop":
+        assert set(json.loads(messages[0]["content"])) == {"ok"}
+    else:
+        assert budget < 0 and messages[0]["content"] == ""
+
+
 def test_many_constrained_requests(http: httpx.Client) -> None:
     """S10, S13: valid JSON from all, whitespace is bounded, and the server serves on."""
     body = {"prompt": "A record: ", "max_tokens": 200, "response_format": {"type": "json_object"}, "temperature": 1}
