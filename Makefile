@@ -18,6 +18,7 @@ demo: $(VENV)
 test: $(VENV)
 ifdef ORACLE
 	$(PIP) '.[test,oracle]'
+	$(PIP) --no-deps dflash==0.1.0  # its own list would bring a second torch
 	$(BIN)/python -m pytest -n $(WORKERS)
 else
 	$(PIP) '.[test]'

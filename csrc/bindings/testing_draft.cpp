@@ -1,6 +1,7 @@
 // lucebox._core.testing: what a drafter gives before a path is chosen, and the choice alone.
 #include "bindings/engine.h"
 #include "bindings/testing.h"
+#include "spec/accept.h"
 #include "spec/lookup.h"
 
 namespace lucebox::bindings {
@@ -36,12 +37,65 @@ std::pair<int, std::vector<int32_t>> look_up(const std::vector<int32_t>& ids) {
     return {match.length, {match.next.begin(), match.next.end()}};
 }
 
+// A chain of tokens over two tables of logits [vocab, vocab], the target's and a drafter's: row a holds the logits behind token a.
+struct Toy {
+    const Floats& target;
+    const Floats& drafter;
+    spec::SamplingParams params;
+    int width;          // tokens drafted at a time; 0: none
+    bool point_mass;    // drafts are taken as they are, not drawn
+
+    spec::Proposal draft(int32_t anchor, uint32_t position, uint32_t choice) const {
+        const int k = ops::kCandidates;
+        std::vector<int32_t> id;
+        std::vector<float> edge(static_cast<size_t>(width * k * k));
+        for (int row = 0; row < width; row++)
+            for (int b = 0; b < k; b++) id.push_back((5 * row + b) % extent(drafter, 0));
+        for (int row = 0; row < width; row++)
+            for (int a = 0; a < k; a++)
+                for (int b = 0; b < k; b++) {
+                    const int32_t before = row ? id[static_cast<size_t>((row - 1) * k + a)] : anchor;
+                    edge[static_cast<size_t>((row * k + a) * k + b)] = drafter.at(before, id[static_cast<size_t>(row * k + b)]);
+                }
+        const spec::Lattice lattice{id.data(), edge.data(), width, k};
+        return point_mass ? spec::select(lattice, spec::Selector::kWalk) : spec::draw(lattice, params.temperature, params.seed, position, choice);
+    }
+    spec::Distribution law(int32_t before) const { return spec::distribution(target.data(before, 0), static_cast<size_t>(extent(target, 1)), params); }
+
+    // Appends what one step gives behind the last token.
+    void step(std::vector<int32_t>& text, uint32_t choice) const {
+        const auto position = [&] { return static_cast<uint32_t>(text.size()); };
+        if (width == 0) return text.push_back(spec::draw(law(text.back()), params.seed, position(), choice));
+        const spec::Proposal proposal = draft(text.back(), position(), choice);
+        for (size_t row = 0; row < proposal.ids.size(); row++) {
+            text.push_back(spec::accept_or_draw(law(text.back()), proposal, row, params.seed, position(), choice));
+            if (text.back() != proposal.ids[row]) return;
+        }
+        text.push_back(spec::draw(law(text.back()), params.seed, position(), choice));
+    }
+};
+
+// Draws [draws, tokens] behind token 0.
+py::array_t<int32_t> speculative_chain(const Floats& target, const Floats& drafter, const spec::SamplingParams& params, int width, bool point_mass, int draws,
+                                       int tokens) {
+    const Toy toy{target, drafter, params, width, point_mass};
+    py::array_t<int32_t> out({draws, tokens});
+    for (int i = 0; i < draws; i++) {
+        std::vector<int32_t> text{0};
+        while (static_cast<int>(text.size()) <= tokens) toy.step(text, static_cast<uint32_t>(i));
+        std::copy_n(text.begin() + 1, tokens, out.mutable_data(i, 0));
+    }
+    return out;
+}
+
 }  // namespace
 
 void init_testing_draft(py::module_& t) {
     t.def("draft", &draft, py::arg("engine"), py::arg("slot"), py::arg("anchor"), py::arg("rows"));
     t.def("select", &select, py::arg("candidates"), py::arg("edges"), py::arg("k"), py::arg("selector") = "walk", py::arg("temperature") = 0.0,
           py::arg("seed") = 0, py::arg("position") = 0);
+    t.def("speculative_chain", &speculative_chain, py::arg("target"), py::arg("drafter"), py::arg("params"), py::arg("width"), py::arg("point_mass"),
+          py::arg("draws"), py::arg("tokens"));
     t.def("look_up", &look_up, py::arg("ids"));
 }
 

@@ -1,4 +1,5 @@
 #include "engine/decoder.h"
+#include "spec/accept.h"
 #include "ops/float_mode.h"
 #include <algorithm>
 #include <chrono>
@@ -8,7 +9,6 @@ namespace lucebox::engine {
 
 namespace {
 
-using spec::Purpose;
 using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
@@ -19,19 +19,6 @@ bool is_end(const Sequence& s, int32_t id) { return std::ranges::find(s.params.e
 bool plain_row(const Sequence& s, const StepWork& work) {
     const SequenceParams& p = s.params;
     return p.sampling.temperature == 0 && p.penalties.none() && p.logprobs < 0 && work.masks.empty() && (p.min_tokens <= s.emitted() || p.end_ids.empty());
-}
-
-// What is left of p where a token drawn from q was not accepted: max(0, p - q), or p itself if rounding leaves nothing.
-int32_t draw_residual(const spec::Distribution& p, const spec::Proposal& proposal, size_t row, double u) {
-    spec::Distribution rest;
-    for (size_t i = 0; i < p.id.size(); i++) {
-        const double q = proposal.drawn_from.empty() ? (p.id[i] == proposal.ids[row] ? 1.0 : 0.0) : proposal.drawn_from[row].probability(p.id[i]);
-        const double weight = std::max(0.0, p.weight[i] / p.sum - q);
-        if (weight == 0) continue;
-        rest.id.push_back(p.id[i]), rest.weight.push_back(weight);
-        rest.sum += weight;
-    }
-    return rest.id.empty() ? p.at(u) : rest.at(u);
 }
 
 }  // namespace
@@ -307,15 +294,8 @@ int32_t Decoder::decide(const Rows& rows, size_t row, StepResult& result) {
         for (const int32_t id : p.end_ids) row_[static_cast<size_t>(id)] = -INFINITY;
     const uint32_t position = static_cast<uint32_t>(s.history.ids().size() + out);  // of the token in its sequence
     const spec::Distribution law = spec::distribution(row_.data(), vocab, p.sampling);
-    const auto number = [&](Purpose purpose) { return spec::uniform(p.sampling.seed, position, p.choice, purpose); };
-    int32_t id;
-    if (p.judge == Judge::kReject && row < rows.proposal.ids.size()) {
-        const int32_t drafted = rows.proposal.ids[row];
-        const double q = rows.proposal.drawn_from.empty() ? 1 : rows.proposal.drawn_from[row].probability(drafted);
-        id = number(Purpose::kAccept) * q < law.probability(drafted) ? drafted : draw_residual(law, rows.proposal, row, number(Purpose::kResidual));
-    } else {
-        id = law.id.size() == 1 ? law.id[0] : law.at(number(Purpose::kToken));
-    }
+    const bool drafted = p.judge == Judge::kReject && row < rows.proposal.ids.size();
+    const int32_t id = drafted ? spec::accept_or_draw(law, rows.proposal, row, p.sampling.seed, position, p.choice) : spec::draw(law, p.sampling.seed, position, p.choice);
     if (p.logprobs >= 0) result.logprobs.push_back(spec::logprobs(raw, vocab, id, static_cast<size_t>(p.logprobs)));
     return id;
 }

@@ -98,9 +98,12 @@ int32_t Distribution::at(double u) const {
     return id.back();  // rounding of the last sum
 }
 
+int32_t draw(const Distribution& law, uint64_t seed, uint32_t position, uint32_t choice) {
+    return law.id.size() == 1 ? law.id[0] : law.at(uniform(seed, position, choice, Purpose::kToken));
+}
+
 int32_t sample(const float* logits, size_t vocab, const SamplingParams& p, uint32_t position, uint32_t choice) {
-    const Distribution d = distribution(logits, vocab, p);
-    return d.id.size() == 1 ? d.id[0] : d.at(uniform(p.seed, position, choice, Purpose::kToken));
+    return draw(distribution(logits, vocab, p), p.seed, position, choice);
 }
 
 }  // namespace lucebox::spec

@@ -34,6 +34,8 @@ struct Distribution {
 // Candidates in order; temperature, then top_k, top_p (the smallest set that reaches it), min_p (of the largest probability). Greedy, or one candidate:
 // a point mass. A logit of -inf is no candidate. Throws Error(kDevice) if a logit is NaN, Error(kRequest) if none is left.
 Distribution distribution(const float* logits, size_t vocab, const SamplingParams& params);
+// The token that plain decoding draws: at(uniform(kToken)).
+int32_t draw(const Distribution& law, uint64_t seed, uint32_t position, uint32_t choice);
 // One token id: distribution().at(uniform(kToken)).
 int32_t sample(const float* logits, size_t vocab, const SamplingParams& params, uint32_t position, uint32_t choice);
 
