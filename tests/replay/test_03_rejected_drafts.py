@@ -1,8 +1,8 @@
 """Rejected or empty drafts change the model's memory: z-lab/dflash#172, vllm-project/vllm#39273, #56419, sgl-project/sglang#35150,
 Avarok-Cybersecurity/atlas#604.
 
-Right: after every step the logits are those of plain decoding of the accepted text, also with a commit that is still pending; nothing accepted is a
-legal step that gives one token.
+Right: after every step the logits are those of plain decoding of the accepted text, also with a commit that is still pending; nothing
+accepted is a legal step that gives one token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The drafter beyond its window: spiritbuun/buun-llama-cpp#32, ikawrakow/ik_llama.cpp PR 2021, Luce-Org/lucebox#740, z-lab/dflash#66.
 
-Right: drafts equal the reference's at every length, positions far out are absolute, and a file without window keys has a documented default.
+Right: drafts equal the reference's at every length, positions far out are absolute, and a file without window keys has a
+documented default.
 """
 
 from __future__ import annotations
