@@ -1,8 +1,8 @@
 """A drafter that fits in shape and not in meaning: sgl-project/sglang#37475, z-lab/dflash#157, vllm-project/vllm#48113,
 charlie12345/ROCmFPX#44, Anbeeld/beellama.cpp#51.
 
-Right: what can be known at load is an error with both values; what cannot shows as few accepted drafts, pauses the drafter, and never changes
-a bit of the output.
+Right: what can be known at load is an error with both values; what cannot shows as few accepted drafts and pauses the
+drafter, and the output never changes by a bit.
 """
 
 from __future__ import annotations

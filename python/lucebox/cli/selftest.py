@@ -16,6 +16,7 @@ from lucebox.errors import RequestError
 
 if TYPE_CHECKING:
     from lucebox.selftest.checks import Case, Result
+    from lucebox.selftest.drafts import DraftResult
 
 
 @common.guarded
@@ -32,11 +33,12 @@ def selftest(
     ] = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Compare hashes of logits with the recorded ones, for every kernel, thread count, KV type and way to cut a prompt.
+    """Compare hashes of logits with the recorded ones, for every kernel, thread count, KV type and way to cut a prompt,
+    and drafted texts with those of plain decoding.
 
     Exit code 1 means that this machine, or this build, computes something else.
     """
-    from lucebox.selftest import checks
+    from lucebox.selftest import checks, drafts
 
     usable = _core.variants()
     if variant is not None and variant not in usable:
@@ -50,22 +52,41 @@ def selftest(
     else:
         planned = checks.device_cases(target, full=full)
     results = []
+    drafted: list[DraftResult] = []
     with tempfile.TemporaryDirectory(prefix="lucebox-selftest-") as folder:
         for result in checks.run(planned, Path(folder)):
             results.append(result)
             if sys.stderr.isatty():
                 print(f"\r{len(results)} of {len(planned)} checks", end="", file=sys.stderr, flush=True)
+        for name in usable if target == "cpu" and variant is None else [variant or "auto"]:
+            # The portable kernels are slow; blocks of one width show them.
+            widths = drafts.WIDTHS if full else (8,) if name == "portable" or target == "emulated" else (2, 8, 16)
+            model, drafter, prompts = drafts.pair(Path(folder), target)
+            core = drafts.open_engine(model, drafter, device=target, variant=name)
+            count = 24 if full else 4 if name == "portable" or target == "emulated" else 16
+            drafted += drafts.check(core, prompts if full else prompts[:3], drafts.ways(widths), count)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     wrong = [result for result in results if result.wrong is not None]
+    changed = [result for result in drafted if result.wrong is not None]
     if json:
-        common.write_json({"passed": not wrong, "results": [asdict(result) for result in results]})
+        common.write_json(
+            {
+                "passed": not wrong and not changed,
+                "results": [asdict(result) for result in results],
+                "drafts": [asdict(result) for result in drafted],
+            }
+        )
     else:
         _print(results)
         rows = sum(result.rows for result in results)
         verdict = f"{len(wrong)} WRONG" if wrong else "all as recorded"
         common.write(f"\n{len(results)} checks, {rows:,} rows of logits: {verdict}\n")
-    if wrong:
+        for text in changed:
+            common.write(f"drafts, {text.drafting}, prompt {text.prompt}: {text.wrong}\n")
+        verdict = f"{len(changed)} WRONG" if changed else "all as without drafts"
+        common.write(f"{len(drafted)} drafted texts: {verdict}\n")
+    if wrong or changed:
         raise typer.Exit(1)
 
 
