@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lucebox import _core, devices, sampling
+from lucebox import _core, devices, fingerprint, sampling
 from lucebox.chat import Chat
 from lucebox.errors import ContextFullError, RequestError
 from lucebox.generation import Generation
@@ -85,6 +85,8 @@ def load(
     if draft is None and draft_block_size is not None:
         raise RequestError(f"draft_block_size: {draft_block_size}, and no drafter was given")
     drafter = None if draft is None else _core.GGUFFile(draft_path(draft))
+    if drafter is not None:
+        fingerprint.check(drafter, file)
 
     def open_core(progress: Callable[[float], None] | None) -> _core.Engine:
         return _core.Engine(

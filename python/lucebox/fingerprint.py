@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 
 from lucebox import _core
+from lucebox.errors import DrafterMismatchError
 
 KEY = "lucebox.target.fingerprint"
 
@@ -22,6 +23,19 @@ def fingerprint(target: _core.GGUFFile) -> str:
         text = str(token).encode("utf-8", "surrogateescape")
         sha.update(len(text).to_bytes(8, "little") + text)
     return sha.hexdigest()
+
+
+def check(drafter: _core.GGUFFile, target: _core.GGUFFile) -> None:
+    """Raises DrafterMismatchError where the drafter's file names another target; a file without the key is let pass."""
+    recorded = drafter.metadata.get(KEY)
+    if recorded is None:
+        return
+    found = fingerprint(target)
+    if recorded != found:
+        raise DrafterMismatchError(
+            f"{drafter.path}: the drafter was made for the target {str(recorded)[:16]}…, and {target.path} is {found[:16]}…; "
+            "use the drafter that was made for this target"
+        )
 
 
 def _tensors(target: _core.GGUFFile) -> Iterator[bytes]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import lucebox
 import numpy as np
 import pytest
-from lucebox.engine import BUNDLED_DRAFTERS, Engine
-from lucebox.errors import ContextFullError, RequestError, UnsupportedModelError
+from lucebox import _core, fingerprint
+from lucebox.engine import BUNDLED, BUNDLED_DRAFTERS, Engine
+from lucebox.errors import ContextFullError, DrafterMismatchError, RequestError, UnsupportedModelError
 from lucebox.generation import Piece
 from lucebox.prompts import KINDS
 from lucebox.prompts import PROMPTS as ALL
@@ -159,3 +160,29 @@ def test_loading(tmp_path: Path) -> None:
             lucebox.load("nano", draft="nano", draft_block_size=size)
     with pytest.raises(RequestError, match="no drafter"):
         lucebox.load("nano", draft_block_size=8)
+
+
+def test_a_recorded_fingerprint_is_compared(tmp_path: Path) -> None:
+    drafter = _core.GGUFFile(str(BUNDLED_DRAFTERS["nano"]))
+    own = fingerprint.fingerprint(_core.GGUFFile(str(BUNDLED["nano"])))
+    for name, value in (("own", own), ("other", "0" * 64)):
+        (tmp_path / name).mkdir()
+        keys = [(fingerprint.KEY, "str", value), *tiny_keys(drafter)]
+        tensors = [(t.name, t.type, t.dims, drafter.data(t.name)) for t in drafter.tensors]
+        _core.write_gguf(str(tmp_path / name / "d.gguf"), keys, tensors)
+    with lucebox.load("nano", draft=tmp_path / "own" / "d.gguf", max_ctx=64, threads=1) as engine:
+        assert engine.draft_block_size == 8
+    with pytest.raises(DrafterMismatchError, match="was made for the target 0000000000000000"):
+        lucebox.load("nano", draft=tmp_path / "other" / "d.gguf")
+
+
+def tiny_keys(file: _core.GGUFFile) -> list[tuple[str, str, object]]:
+    """The drafter's own keys, without its tokenizer's lists."""
+    kinds = {bool: "bool", int: "u32", float: "f32", str: "str"}
+    keys: list[tuple[str, str, object]] = []
+    for key, value in file.metadata.items():
+        if key.startswith("tokenizer.ggml.") and isinstance(value, list):
+            continue
+        kind = "i32[]" if key.endswith("target_layers") else kinds[type(value[0] if isinstance(value, list) else value)]
+        keys.append((key, kind if kind.endswith("[]") else kind + "[]" * isinstance(value, list), value))
+    return keys
