@@ -306,6 +306,12 @@ class Scheduler:
         if result.error:
             self._fail(choice.job, api_errors.bad_request(f"the reply cannot go on: {result.error}"))
             return
+        if choice.constraint is not None:
+            choice.constraint.advance(result.token_ids)
+            if choice.constraint.error:  # its masks allow nothing but the end then, which would be a lie
+                log.warning("%s: grammar: %s", choice.job.id, choice.constraint.error.partition("\n")[0])
+                self._fail(choice.job, api_errors.bad_request("the grammar became too complex", "response_format"))
+                return
         now = time.monotonic()
         if choice.state == "prompt" and not result.token_ids:
             if choice.report_progress:
@@ -317,12 +323,6 @@ class Scheduler:
         for i, id in enumerate(ids):
             choice.output.push(id, logprobs[i] if logprobs else None)
         self._count(choice, result, choice.output.generated - before, now)
-        if choice.constraint is not None:
-            choice.constraint.advance(ids)
-            if choice.constraint.error and choice.output.finish_reason is None:
-                log.warning("%s: grammar: %s", choice.job.id, choice.constraint.error)
-                self._fail(choice.job, api_errors.bad_request("the grammar became too complex", "response_format"))
-                return
         if choice.predict_ms and (now - choice.first_at) * 1e3 > choice.predict_ms:
             choice.output.cut("t_max_predict_ms")
         self._deliver(choice)

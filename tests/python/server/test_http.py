@@ -287,6 +287,16 @@ def test_schemas_that_are_nested_deeply(http: httpx.Client) -> None:
     refused(chat(http, response_format={"type": "json_schema", "json_schema": {"schema": schema}}))
 
 
+def test_a_grammar_that_becomes_too_complex(http: httpx.Client, solo: Engine) -> None:
+    """A limit that is met while tokens are masked ends the request, not with half a JSON text; others go on."""
+    schema = {"type": "object", "properties": {f"a{i}": {"type": "string"} for i in range(1000)}}
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    closing = {str(id): -100 for id in range(len(solo.tokenizer)) if b"}" in solo.tokenizer.token_bytes(id)}
+    error = refused(chat(http, response_format=form, max_tokens=100, logit_bias=closing))
+    assert "too complex" in error["message"]
+    assert chat(http).status_code == 200
+
+
 def test_context_limits(http: httpx.Client) -> None:
     """L8: n_ctx + 1, n_ctx, and n_ctx - 5, where the block is cut; the request behind each works."""
     for count in (1025, 1024):
