@@ -2,17 +2,19 @@
 # For whoever has an NVIDIA GPU: builds lucebox with its CUDA kernels, runs the GPU tests and `selftest` there, sanitizers and timings on
 # request, and prints what docs/gpu_results.md keeps.
 #
-#   scripts/gpu_check.sh [--sanitize] [--bench]
+#   scripts/gpu_check.sh [--sanitize] [--bench] [--no-server]
 #
-# Needs nvcc ≥ 12.8, CMake ≥ 3.24, a C++ compiler, and a python3 with numpy, pybind11, pytest, tokenizers, jinja2, typer and rich.
+# Needs nvcc ≥ 12.8, CMake ≥ 3.24, a C++ compiler, and a python3 with numpy, pybind11, pytest, tokenizers, jinja2, typer and rich; for the
+# server also starlette, uvicorn, pydantic, prometheus_client, llguidance and httpx.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-sanitize= bench=
+sanitize= bench= server=1
 for option in "$@"; do
     case $option in
         --sanitize) sanitize=1 ;;
         --bench) bench=1 ;;
-        *) echo "unknown option $option; known are --sanitize and --bench" >&2; exit 2 ;;
+        --no-server) server= ;;
+        *) echo "unknown option $option; known are --sanitize, --bench and --no-server" >&2; exit 2 ;;
     esac
 done
 
@@ -34,6 +36,12 @@ echo "== tests on cuda:0"
 LUCEBOX_TEST_DEVICE=cuda:0 python3 -m pytest -q -p no:cacheprovider tests/csrc/hip -k "not emulator and not driver and not isa"
 echo "== selftest"
 python3 -m lucebox selftest --device cuda:0
+if [ -n "$server" ]; then
+    for clients in 1 4 8; do
+        echo "== server, $clients clients: each answer against its solo run"
+        python3 scripts/serve_load.py --seconds 10 --clients "$clients" -- --device cuda:0 --draft nano --slots 8
+    done
+fi
 if [ -n "$sanitize" ]; then
     for tool in memcheck racecheck initcheck; do
         echo "== compute-sanitizer $tool, nano"

@@ -84,6 +84,16 @@ def test_distinct_prompts(http: httpx.Client, solo: Engine) -> None:
     assert [text(answer) for answer in answers] == wanted
 
 
+def test_the_emulated_gpu(solo: Engine) -> None:
+    """A server on a device: four at once, each as it is alone on the CPU."""
+    prompts = ["x", "{", "def f", "A"]
+    wanted = ["".join(piece.text for piece in solo.generate(prompt, max_tokens=3)) for prompt in prompts]
+    options = ["--device", "emulated", "--slots", "4", "--max-ctx", "256"]
+    with process.serve(*options) as served, httpx.Client(base_url=served.url, timeout=120) as http:
+        answers = at_once(http, [{"prompt": prompt, "max_tokens": 3} for prompt in prompts])
+    assert [text(answer) for answer in answers] == wanted
+
+
 def test_sampled_answers_do_not_depend_on_the_company(http: httpx.Client) -> None:
     """S17: temperature 2 with drafts."""
     bodies = [
