@@ -1,9 +1,10 @@
-"""Drafted steps on a GPU at the 27B's geometry, with a random target and a random five-layer drafter: milliseconds of a draft and of whole steps
-scripted acceptance, beside a plain step.
+"""Drafted steps on a GPU at the 27B's geometry, with a random target and a random five-layer drafter: milliseconds of a
+draft and of whole steps with scripted acceptance, beside a plain step.
 
     python benches/bench_gpu_drafts.py --device cuda:0 [--layers 64] [--json]
 
-The text is the target's own, so that a draft which is right for k tokens keeps k. Warm-up discarded, medians of 15 with spread.
+The text is the target's own, so that a draft which is right for k tokens keeps k. Warm-up discarded, medians of 15 with
+spread.
 """
 
 from __future__ import annotations
