@@ -23,9 +23,10 @@ from lucebox.server.prepare import Model, Plan, Preparer
 from lucebox.server.replies import Reply
 from lucebox.server.scheduler import Scheduler
 from lucebox.server.schemas import ChatRequest, Common, CompletionRequest, DetokenizeRequest, TokenizeRequest
-from lucebox.server.wire import JSONAnswer, read_json
+from lucebox.server.wire import JSONAnswer, parse_json, read_body
 
 T = TypeVar("T")
+B = TypeVar("B", bound=schemas.Body)
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,8 @@ class Routes:
     build: str
 
     async def chat(self, request: Request) -> Any:
-        body = await read_json(request, self.config.max_body)
-        parsed: ChatRequest = await self._work(lambda: schemas.parse(ChatRequest, body))
-        self._check(parsed, body)
+        parsed = await self._parse(request, ChatRequest)
+        self._check(parsed)
         plan = await self._work(lambda: self.preparer.chat(parsed))
         job = self._job(request, parsed, [plan])
         answer = ChatAnswer(
@@ -59,9 +59,8 @@ class Routes:
         return self._reply(parsed, job, answer)
 
     async def completions(self, request: Request) -> Any:
-        body = await read_json(request, self.config.max_body)
-        parsed: CompletionRequest = await self._work(lambda: schemas.parse(CompletionRequest, body))
-        self._check(parsed, body)
+        parsed = await self._parse(request, CompletionRequest)
+        self._check(parsed)
         plans = await self._work(lambda: self.preparer.completions(parsed))
         job = self._job(request, parsed, plans)
         decode = self.model.tokenizer.decode
@@ -84,7 +83,7 @@ class Routes:
         self.scheduler.submit(job)
         return Reply(self.scheduler, job, answer, stream=request.stream, ping=ping if ping > 0 else None)
 
-    def _check(self, request: Common, body: dict[str, Any]) -> None:
+    def _check(self, request: Common) -> None:
         """What the schema cannot know."""
         if self.config.strict_model and request.model not in (None, self.model.name):
             raise ApiError(404, "this server does not have that model", code="model_not_found", param="model")
@@ -120,6 +119,10 @@ class Routes:
             report_progress=parsed.return_progress,
             draft_limit=parsed.speculative_n_max,
         )
+
+    async def _parse(self, request: Request, kind: type[B]) -> B:
+        body = await read_body(request, self.config.max_body)
+        return await self._work(lambda: schemas.parse(kind, parse_json(body)))
 
     async def _work(self, task: Callable[[], T]) -> T:
         """Off the event loop: templates, tokenising and grammars of long requests take their time."""
@@ -219,8 +222,8 @@ class Routes:
         return Response(self.metrics.text(), media_type=None, headers={"content-type": CONTENT_TYPE})
 
     async def tokenize(self, request: Request) -> Response:
-        body = await read_json(request, self.config.max_body)
-        return JSONAnswer(await self._work(lambda: self._tokenize(schemas.parse(TokenizeRequest, body))))
+        parsed = await self._parse(request, TokenizeRequest)
+        return JSONAnswer(await self._work(lambda: self._tokenize(parsed)))
 
     def _tokenize(self, request: TokenizeRequest) -> dict[str, Any]:
         tokenizer = self.model.tokenizer
@@ -244,14 +247,12 @@ class Routes:
         return {"tokens": tokens, "count": len(ids), "max_model_len": self.model.n_ctx}
 
     async def detokenize(self, request: Request) -> Response:
-        body = await read_json(request, self.config.max_body)
-        parsed: DetokenizeRequest = schemas.parse(DetokenizeRequest, body)
+        parsed = await self._parse(request, DetokenizeRequest)
         decode = self.model.tokenizer.decode
         return JSONAnswer({"content": await self._work(lambda: decode(self.preparer.ids(parsed.tokens), special=True))})
 
     async def apply_template(self, request: Request) -> Response:
-        body = await read_json(request, self.config.max_body)
-        parsed = await self._work(lambda: schemas.parse(ChatRequest, body))
+        parsed = await self._parse(request, ChatRequest)
         prompt = await self._work(lambda: self.preparer.render(parsed))
         return JSONAnswer({"prompt": prompt.text})
 

@@ -202,8 +202,9 @@ class Scheduler:
     def _cut(self, job: Job) -> None:
         """The time is over: what there is of the reply is its end."""
         for choice in job.choices:
-            choice.output.cut("timeout")
-            self._deliver(choice)
+            if choice.state != "done":
+                choice.output.cut("timeout")
+                self._deliver(choice)
 
     def _drop(self, job: Job) -> None:
         for choice in job.choices:

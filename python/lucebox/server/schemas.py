@@ -4,7 +4,7 @@ and so is one that this server does not have, unless it holds its "off" value.""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -45,6 +45,9 @@ class Body(BaseModel):
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+B = TypeVar("B", bound=Body)
 
 
 class StreamOptions(Body):
@@ -149,8 +152,6 @@ class ChatRequest(Common):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
-    ALIASES: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens", "n_predict")
-
 
 class CompletionRequest(Common):
     prompt: str | Ids | Annotated[list[str | Ids], Field(max_length=128)]
@@ -158,8 +159,6 @@ class CompletionRequest(Common):
     logprobs: int | None = Field(None, ge=0, le=5)
     best_of: int | None = Field(None, ge=1, le=8)
     suffix: str | None = None
-
-    ALIASES: ClassVar[tuple[str, ...]] = ("max_tokens", "n_predict")
 
 
 class TokenizeRequest(Body):
@@ -176,7 +175,7 @@ class DetokenizeRequest(Body):
     tokens: Ids
 
 
-def parse(kind: type[Body], data: Any) -> Any:
+def parse(kind: type[B], data: Any) -> B:
     """The body as a `kind`. Raises ApiError, with the field's name and without its value."""
     if not isinstance(data, dict):
         raise api_errors.bad_request("the body must be a JSON object")
