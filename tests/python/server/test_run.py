@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Iterator
@@ -152,6 +153,42 @@ def test_while_the_model_is_loaded(model: Model, tokenizer: Tokenizer) -> None:
         gate.set()
         wait_for_health(http, 200)
     assert codes == [0]
+
+
+def test_all_else_answers_while_a_step_runs(model: Model, tokenizer: Tokenizer) -> None:
+    """No other route waits for the engine: here its step does not end before they have answered."""
+    gate = threading.Semaphore(0)
+    core = ScriptedCore(words(tokenizer), gate=gate)
+    with running(model, [core]) as (http, server, _):
+        wait_for_health(http, 200)
+        answers: list[httpx.Response] = []
+        thread = threading.Thread(
+            target=lambda: answers.append(http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}))
+        )
+        thread.start()
+        assert core.entered.acquire(timeout=30)
+        for path in ("/health", "/slots", "/metrics", "/props", "/v1/models"):
+            assert http.get(path).status_code == 200
+        assert http.post("/tokenize", json={"content": "a b"}).json()["tokens"]
+        assert http.get("/slots").json()[0]["is_processing"]
+        assert server.metrics.value("lucebox_requests_running") == 1
+        assert not answers
+        gate.release(10)
+        thread.join(30)
+        assert answers[0].json()["choices"][0]["text"] == " word"
+
+
+def test_a_template_that_refuses(model: Model, tokenizer: Tokenizer) -> None:
+    """400, not 500; so is one that would run for ever."""
+    endless = "{% for i in range(1000000) %}{% for j in range(1000000) %}{{ i }}{% endfor %}{% endfor %}"
+    for template in ("{{ raise_exception('No user query found in messages.') }}", endless, "{{ 1 / 0 }}"):
+        hostile = dataclasses.replace(model, chat=Chat({"tokenizer.chat_template": template}, tokenizer))
+        with running(hostile, [ScriptedCore(words(tokenizer))]) as (http, _, _codes):
+            wait_for_health(http, 200)
+            body = {"messages": [{"role": "user", "content": "x"}]}
+            for path in ("/v1/chat/completions", "/apply-template"):
+                answer = http.post(path, json=body)
+                assert answer.status_code == 400 and "chat template" in answer.json()["error"]["message"]
 
 
 def test_a_time_limit(model: Model, tokenizer: Tokenizer) -> None:
