@@ -1,15 +1,16 @@
 """What a step should take on a card that is not at hand. PREDICTIONS: from the compiled kernels' instructions, the launches that the engine
 makes, the bytes they read and a card's data sheet (roofline.json). The same model is first held against steps measured on an NVIDIA card.
 
-    python benches/roofline.py --kernels FOLDER [--mix iq4_xs|ud] [--contexts 0 16384] [--launches] [--json]
+    python benches/roofline.py --kernels FOLDER [--profile FILE] [--mix iq4_xs|ud] [--contexts 0 16384] [--launches] [--json]
 
 FOLDER holds <chip>.hsaco and <chip>.cubin (docs/kernels.md, "Compiling by hand"); gfx1201.hsaco must be there, a card without its
-file is left out. A launch takes the longest of three times, and a gap to the next launch:
+file is left out. Its steps are those of the commit that roofline.json names; --profile takes those that bench_gpu_kernels.py printed on
+an H200 in their place, and compares kernel by kernel. Three bounds of a launch are joined (JOIN), and a gap to the next launch added:
   bytes    what it reads, at the card's read bandwidth
   issue    the busiest unit's waves, each as many cycles as the unit that it occupies most (roofline_code.UNITS)
-  latency  rounds of workgroups, each as long as one wave alone: its instructions, and every wait for memory that the code has
-`exposed`, the share of a latency that a wait costs, is the one number that is fitted, to the measured steps; all else is counted, from a
-data sheet, or named as assumed.
+  latency  rounds of workgroups, each as long as one wave alone: its instructions, and where its code waits for a load the rest of that
+The share of the card's latency that a load really takes is the one number that is fitted, to the measured steps; all else is counted, from
+a data sheet, or named as assumed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import re
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import launch_record
 import roofline_code
+import roofline_profile
 import sparse_model
 from lucebox import _core
 from roofline_code import Code, Loop
@@ -38,6 +41,7 @@ UD = {
 LAYERS, VALUE_HEADS, KV_BYTES = 64, 48, 34816 // 16  # KV_BYTES: of a token in one layer
 BITS = {name: 8 * nbytes / block for _, name, block, nbytes, _ in _core.tensor_types()}
 WITHIN = 0.15
+JOIN = 1.5  # of the three bounds: they hide behind each other in part only. 1 would add them, infinity take the longest
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,31 @@ class Work:
     bytes_us: float
     issue_us: float
     rounds: float
-    instructions: float  # of a wave
-    waits: float  # latencies of a wave
-    latency_ns: float  # each of them
+    parts: tuple[tuple[tuple[str, ...], float], ...]  # instructions of a wave, and how often they run
+    latency_ns: float  # of a load
+    cached_ns: float  # of one that a cache answers
 
     def us(self, card: dict[str, Any], exposed: float) -> float:
-        return max(self.bytes_us, self.issue_us, self.latency_us(card, exposed)) + card["launch_us"]
+        bounds = (self.bytes_us, self.issue_us, self.latency_us(card, exposed))
+        return sum(bound**JOIN for bound in bounds) ** (1 / JOIN) + card["launch_us"]
 
     def latency_us(self, card: dict[str, Any], exposed: float) -> float:
-        wave = self.instructions * card["dependent"] / card["clock_ghz"] + self.waits * self.latency_ns * exposed
-        return self.rounds * wave * 1e-3
+        step_ns = card["dependent"] / card["clock_ghz"]
+        wave = wave_us(self.parts, card["family"], step_ns, self.latency_ns * exposed, self.cached_ns * exposed)
+        return self.rounds * wave
+
+
+@cache
+def wave_us(
+    parts: tuple[tuple[tuple[str, ...], float], ...], family: str, step_ns: float, latency_ns: float, cached_ns: float
+) -> float:
+    """A wave alone: the first part is run once, the others are loops in which it has come to its pace."""
+    (code, often), *loops = parts
+    total = often * roofline_code.wave_ns(list(code), family, step_ns, latency_ns, cached_ns=cached_ns)
+    for lines, more in loops:
+        if more:
+            total += more * roofline_code.wave_ns(list(lines), family, step_ns, latency_ns, 9, cached_ns)
+    return total * 1e-3
 
 
 def tile_rows(code: Code, rows: int) -> int:
@@ -78,11 +97,9 @@ def turns(launch: launch_record.Launch, code: Code, lanes: int, rows: int, conte
         needed = launch.weights * 8 / BITS[matmul[1]] * tile_rows(code, int(matmul[2]))
         return [(loop, needed / each / (launch.groups * waves) - 1)] if each else []
     if "deltanet_step" in launch.kernel:
-        family = "nvidia" if lanes == 32 and any(line.startswith("FFMA") for line in code.instructions) else "amd"
         inner = [a for a in code.loops if not any(b < a for b in code.loops)]
-        loads = [
-            a for a in inner if roofline_code.waits(code.inside(a), family)
-        ]  # the convolution: 320 values a row, 256 at a time
+        # The convolution's loop: 320 values a row, 256 at a time.
+        loads = [a for a in inner if any(re.match("LDG|global_load|flat_load", line) for line in code.inside(a))]
         token = max((a for a in inner if a not in loads), key=len)
         return [(token, rows - 1), *((a, math.ceil(rows * 1.25) - 1) for a in loads)]
     if re.search("attention_(tile|part)", launch.kernel):
@@ -107,12 +124,11 @@ def work(launch: launch_record.Launch, code: Code, card: dict[str, Any], rows: i
     waves = math.ceil(launch.threads / card["lanes"])
     family = card["family"]
     cycles: dict[str, float] = defaultdict(float)
-    waits = 1.0  # for the argument
-    for lines, often in ((code.instructions, 1.0), *((code.inside(loop), more) for loop, more in
-                         turns(launch, code, card["lanes"], rows, context))):  # fmt: skip
+    loops = turns(launch, code, card["lanes"], rows, context)
+    parts = [(code.instructions, 1.0), *((code.inside(loop), more) for loop, more in loops)]
+    for lines, often in parts:
         for unit, count in roofline_code.occupied(lines, family).items():
             cycles[unit] += count * often
-        waits += roofline_code.waits(lines, family) * often
     registers = max(1, code.registers) * waves * card["lanes"]
     memory = max(1, launch.shared + code.shared)
     resident = max(
@@ -124,9 +140,9 @@ def work(launch: launch_record.Launch, code: Code, card: dict[str, Any], rows: i
         bytes_us=read_bytes(launch, context) / card["read_gb_s"] * 1e-3,
         issue_us=issue,
         rounds=max(1.0, busiest / resident),
-        instructions=cycles["issue"],
-        waits=waits,
+        parts=tuple((tuple(lines), often) for lines, often in parts),
         latency_ns=card["memory_latency_ns" if launch.weights else "cache_latency_ns"],
+        cached_ns=card["cache_latency_ns"],
     )
 
 
@@ -173,7 +189,7 @@ class Model:
                     path
                 )
         self.folder = folder
-        self.steps: dict[tuple[str, str, int, int], Step] = {}
+        self.steps: dict[tuple[str, str, int, int, int], Step] = {}
 
     def file(self, mix: str) -> Path:
         path = self.folder / f"{mix}.gguf"
@@ -183,26 +199,37 @@ class Model:
             sparse_model.write(path, of, layers=launch_record.RECORDED, tied=True)
         return path
 
-    def step(self, name: str, mix: str, rows: int, context: int) -> Step:
-        key = (name, mix, rows, context)
+    def step(self, name: str, mix: str, rows: int, context: int, layers: int = LAYERS) -> Step:
+        key = (name, mix, rows, context, layers)
         if key not in self.steps:
             card = self.facts["cards"][name]
             found = launch_record.record(self.file(mix), card["vendor"], card["chip"], self.arguments, rows, context)
-            self.steps[key] = Step(card, self.codes[name], launch_record.stretch(found, LAYERS), rows, context)
+            self.steps[key] = Step(card, self.codes[name], launch_record.stretch(found, layers), rows, context)
         return self.steps[key]
 
-    def measured(self) -> list[tuple[dict[str, Any], Step]]:
-        return [(row, self.step(row["card"], row["mix"], row["rows"], row["context"]))
-                for row in self.facts["measured"] if row["card"] in self.codes]  # fmt: skip
+    def measured(self, profiles: list[roofline_profile.Profile]) -> list[tuple[dict[str, Any], Step]]:
+        rows = self.facts["measured"]
+        if profiles:
+            place = {"card": "h200", "commit": "profile"}
+            rows = [
+                {**place, "mix": p.mix, "context": p.context, "rows": p.rows, "ms": p.ms, "layers": p.layers}
+                for p in profiles
+            ]
+        return [
+            (row, self.step(row["card"], row["mix"], row["rows"], row["context"], row.get("layers", LAYERS)))
+            for row in rows
+            if row["card"] in self.codes
+        ]
 
 
 def fit(measured: list[tuple[dict[str, Any], Step]]) -> float:
-    """The exposed share of a latency with the least squared error of the logarithm."""
+    """The share of a latency with the least squared error of the logarithm."""
 
     def error(exposed: float) -> float:
         return sum(math.log(step.ms(exposed) / row["ms"]) ** 2 for row, step in measured)
 
-    return min((e / 100 for e in range(5, 151)), key=error)
+    coarse = min((e / 10 for e in range(1, 21)), key=error)
+    return min((coarse + e / 100 for e in range(-9, 10)), key=error)
 
 
 def compare(measured: list[tuple[dict[str, Any], Step]], exposed: float) -> list[dict[str, Any]]:
@@ -223,7 +250,7 @@ def predict(model: Model, name: str, mix: str, context: int, exposed: float) -> 
 
 
 def print_measured(checked: list[dict[str, Any]], exposed: float) -> None:
-    print(f"Fitted: a wait costs {exposed:.2f} of a latency. Measured steps against the model:")
+    print(f"Fitted: a load takes {exposed:.2f} of the card's latency. Measured steps against the model:")
     for row in checked:
         near = "" if abs(row["ratio"] - 1) <= WITHIN else f"  MORE THAN {WITHIN:.0%} OFF"
         place = f"{row['card']} {row['commit']} {row['mix']} context {row['context']:6} rows {row['rows']:3}"
@@ -241,13 +268,31 @@ def print_predictions(card: dict[str, Any], mix: str, found: list[dict[str, Any]
         print(f"  context {p['context']:6} rows {p['rows']:2}: {step}, {rate}", flush=True)
 
 
+def print_kernels(profile: roofline_profile.Profile, step: Step, exposed: float) -> None:
+    """Kernels that take 2 % of the step, the model's time beside the profile's."""
+    places = {}
+    for before, launch, w in zip([None, *step.launches], step.launches, step.works, strict=False):
+        place = (launch.kernel, launch.groups, before.kernel if before else "")
+        places.setdefault(place, w.us(step.card, exposed))
+    print(f"  {profile.mix}, context {profile.context}, {profile.rows} rows:")
+    for k in profile.kernels:
+        us = places.get((f"luce_{k.name}", k.groups, f"luce_{k.before}"))
+        if us is not None and k.us * k.times > 0.02 * profile.ms * 1e3:
+            print(
+                f"    {k.name:36} {k.groups:5} after {k.before:20} {k.us:7.1f} us, model {us:7.1f}, ratio {us / k.us:.2f}"
+            )
+
+
 def report(model: Model, args: argparse.Namespace) -> dict[str, Any]:
-    measured = model.measured()
+    profiles = [p for path in args.profile for p in roofline_profile.parse(path.read_text())]
+    measured = model.measured(profiles)
     if not measured:
         raise SystemExit("no card with measured steps has its code in the folder: an unchecked model predicts nothing")
     exposed = fit(measured)
     checked = compare(measured, exposed)
     print_measured(checked, exposed)
+    for profile in profiles:
+        print_kernels(profile, model.step("h200", profile.mix, profile.rows, profile.context, profile.layers), exposed)
     predictions = []
     for name in model.codes:
         if any(row["card"] == name for row in model.facts["measured"]):
@@ -256,8 +301,8 @@ def report(model: Model, args: argparse.Namespace) -> dict[str, Any]:
         print_predictions(model.facts["cards"][name], args.mix, found)
         predictions += found
     if args.launches:
-        for (name, mix, rows, context), step in model.steps.items():
-            print(f"\n{name} {mix} context {context} rows {rows}: {len(step.launches)} launches")
+        for (name, mix, rows, context, layers), step in model.steps.items():
+            print(f"\n{name} {mix}, {layers} layers, context {context} rows {rows}: {len(step.launches)} launches")
             print("\n".join(step.table(exposed)))
     return {"exposed": exposed, "measured": checked, "predictions": predictions}
 
@@ -265,6 +310,7 @@ def report(model: Model, args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", type=Path, required=True)
+    parser.add_argument("--profile", type=Path, nargs="*", default=[])
     parser.add_argument("--mix", choices=["iq4_xs", "ud"], default="iq4_xs")
     parser.add_argument("--contexts", type=int, nargs="*", default=[0, 16384])
     parser.add_argument("--launches", action="store_true", help="every kind of launch of every step")

@@ -220,29 +220,72 @@ def occupied(instructions: list[str], family: str) -> dict[str, float]:
     return cycles
 
 
-def waits(instructions: list[str], family: str) -> int:
-    """How often a wave stands still for memory: at the first use of what was loaded from there since it last did."""
-    return _waits_nvidia(instructions) if family == "nvidia" else _waits_amd(instructions)
+def wave_ns(
+    instructions: list[str],
+    family: str,
+    step_ns: float,
+    latency_ns: float,
+    passes: int = 1,
+    cached_ns: float | None = None,
+) -> float:
+    """A pass of a lone wave through the instructions: step_ns each, and the time that it stands still for loads.
+
+    A load takes latency_ns; the wave stands still where its code waits for it, which is later than where it was sent. Loads that NVIDIA's
+    code does not mark as streamed take cached_ns. passes: of a loop, the mean of those behind the first.
+    """
+    cached = latency_ns if cached_ns is None else cached_ns
+    wave = _NvidiaWave(latency_ns, cached) if family == "nvidia" else _AmdWave(latency_ns)
+    first = 0.0
+    for turn in range(passes):
+        for line in instructions:
+            wave.now += step_ns
+            wave.run(line)
+        if turn == 0:
+            first = wave.now
+    return (wave.now - first) / (passes - 1) if passes > 1 else first
 
 
-def _waits_amd(instructions: list[str]) -> int:
-    count, pending = 0, False
-    for line in instructions:
+class _AmdWave:
+    """Loads come back in order; a wait names how many may still be out."""
+
+    def __init__(self, latency_ns: float) -> None:
+        self.now, self._latency, self._ready = 0.0, latency_ns, list[float]()
+
+    def run(self, line: str) -> None:
         if re.match(r"(global|flat)_load", line):
-            pending = True
-        elif pending and re.match(r"s_wait_loadcnt|s_waitcnt.*vmcnt|s_wait_loadcnt_dscnt", line):
-            count, pending = count + 1, False
-    return count
+            self._ready.append(self.now + self._latency)
+        elif line.startswith("s_wait"):
+            out = _loads_out(line)
+            while out is not None and len(self._ready) > out:
+                self.now = max(self.now, self._ready.pop(0))
 
 
-def _waits_nvidia(instructions: list[str]) -> int:
-    count, pending = 0, set[int]()
-    for line in instructions:
+def _loads_out(line: str) -> int | None:
+    wait = re.match(r"s_waitcnt.*vmcnt\((\d+)\)|s_wait_loadcnt (0x[0-9a-f]+)|s_wait_loadcnt_dscnt (0x[0-9a-f]+)", line)
+    if wait is None:
+        return None
+    return int(wait[1]) if wait[1] else int(wait[2], 16) if wait[2] else int(wait[3], 16) >> 8
+
+
+class _NvidiaWave:
+    """A load's registers wait for it; copies to workgroup memory come in groups, and a wait names how many of these may still be out."""
+
+    def __init__(self, latency_ns: float, cached_ns: float) -> None:
+        self.now, self._latency, self._cached = 0.0, latency_ns, cached_ns
+        self._registers, self._groups = dict[int, float](), list[float]()
+
+    def run(self, line: str) -> None:
         name, _, operands = line.partition(" ")
-        found = [int(n) for n in re.findall(r"\bR(\d+)", operands)]
-        if pending & set(found):
-            count, pending = count + 1, set()
-        if name.startswith("LDG") and found:
+        used = [int(n) for n in re.findall(r"\bR(\d+)", operands)]
+        for register in used:
+            self.now = max(self.now, self._registers.pop(register, 0.0))
+        if name.startswith("LDGDEPBAR"):
+            self._groups.append(self.now + self._latency)
+        elif name.startswith("DEPBAR"):
+            out = re.search(r"SB0, (0x[0-9a-f]+)", operands)
+            while out and len(self._groups) > int(out[1], 16):
+                self.now = max(self.now, self._groups.pop(0))
+        elif name.startswith("LDG.") and used:
             width = 4 if ".128" in name else 2 if ".64" in name else 1
-            pending |= set(range(found[0], found[0] + width))
-    return count
+            ready = self.now + (self._latency if ".NA." in name else self._cached)
+            self._registers.update(dict.fromkeys(range(used[0], used[0] + width), ready))

@@ -52,35 +52,41 @@ def test_natural_loops() -> None:
     assert code.natural_loops(3, {}) == []
 
 
+LOAD = "LDG.E R4, desc[UR4][R2.64]"
+
+
 @pytest.mark.parametrize(
     ("lines", "wanted"),
     [
-        (["LDG.E R4, desc[UR4][R2.64]", "LDG.E R5, desc[UR4][R2.64]", "IADD3 R4, R4, R5, RZ"], 1),
-        (
-            [
-                "LDG.E R4, desc[UR4][R2.64]",
-                "IADD3 R4, R4, R4, RZ",
-                "LDG.E R5, desc[UR4][R2.64]",
-                "IADD3 R4, R4, R5, RZ",
-            ],
-            2,
-        ),
-        (["LDG.E.128 R4, desc[UR4][R2.64]", "IADD3 R9, R7, R7, RZ", "IADD3 R9, R6, R6, RZ"], 1),
-        (["LDG.E R4, desc[UR4][R2.64]", "IADD3 R9, R8, R8, RZ"], 0),
+        ([LOAD, "IADD3 R4, R4, R4, RZ"], 1 + 100),
+        ([LOAD, "LDG.E R5, desc[UR4][R2.64]", "IADD3 R4, R4, R5, RZ"], 2 + 100),
+        ([LOAD, "IADD3 R4, R4, R4, RZ", "LDG.E R5, desc[UR4][R2.64]", "IADD3 R4, R4, R5, RZ"], 2 * (1 + 100)),
+        ([LOAD, *["FADD R9, R8, R8"] * 40, "IADD3 R4, R4, R4, RZ"], 1 + 100),  # part of the latency is worked away
+        ([LOAD, *["FADD R9, R8, R8"] * 200, "IADD3 R4, R4, R4, RZ"], 202),
+        (["LDG.E.128 R4, desc[UR4][R2.64]", "IADD3 R9, R7, R7, RZ"], 1 + 100),
+        ([LOAD, "IADD3 R9, R8, R8, RZ"], 2),
+        (["LDGSTS.E [R3], desc[UR4][R2.64]", "LDGDEPBAR", "DEPBAR.LE SB0, 0x0"], 2 + 100),
     ],
 )
-def test_waits_of_nvidia_code(lines: list[str], wanted: int) -> None:
-    assert code.waits(lines, "nvidia") == wanted
+def test_a_lone_wave_on_nvidia(lines: list[str], wanted: float) -> None:
+    assert code.wave_ns(lines, "nvidia", 1, 100) == wanted
 
 
-def test_waits_of_amd_code() -> None:
-    lines = [
-        "global_load_b128 v[0:3], v4, s[0:1]",
-        "s_wait_loadcnt 0x1",
-        "v_add_nc_u32 v0, v0, v1",
-        "s_wait_loadcnt 0x0",
-    ]
-    assert code.waits([*lines, "flat_load_b32 v0, v[0:1]", "s_waitcnt vmcnt(0) lgkmcnt(0)"], "rdna") == 2
+def test_copies_sent_ahead() -> None:
+    """With two groups still out a turn waits for what was sent two turns before."""
+    turn = ["LDGSTS.E [R3], desc[UR4][R2.64]", "LDGDEPBAR", "DEPBAR.LE SB0, 0x2", "FADD R9, R8, R8"]
+    assert code.wave_ns(turn, "nvidia", 1, 90, passes=31) == pytest.approx(90 / 3, abs=4)
+    assert code.wave_ns(turn, "nvidia", 1, 9, passes=31) == 4
+
+
+def test_a_lone_wave_on_amd() -> None:
+    load, work = "global_load_b128 v[0:3], v4, s[0:1]", "v_add_nc_u32 v0, v0, v1"
+    assert code.wave_ns([load, work, "s_wait_loadcnt 0x0"], "rdna", 1, 100) == 1 + 100
+    assert code.wave_ns([load, load, "s_wait_loadcnt 0x1", work], "rdna", 1, 100) == 1 + 100 + 1
+    assert code.wave_ns([load, load, "s_wait_loadcnt 0x2", work], "rdna", 1, 100) == 4
+    assert code.wave_ns([load, "s_waitcnt vmcnt(0) lgkmcnt(0)"], "gcn", 1, 100) == 1 + 100
+    assert code.wave_ns([load, "s_wait_loadcnt_dscnt 0x5"], "rdna", 1, 100) == 1 + 100
+    assert code.wave_ns([load, "s_wait_loadcnt_dscnt 0x105"], "rdna", 1, 100) == 2
 
 
 def test_units() -> None:
