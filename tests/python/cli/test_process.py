@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lucebox.engine import model_path
 
 COMMAND = [sys.executable, "-c", "from lucebox.cli.app import main; main()"]
 
@@ -51,6 +52,19 @@ def test_ctrl_c_at_the_prompt_of_a_chat(environment: dict[str, str]) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors.decode() and "interrupted" in errors.decode()
+
+
+def test_ctrl_c_while_quantising_leaves_no_file(environment: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    out = str(folder / "out.gguf")
+    process = start(environment, "quantize", model_path("nano"), out, "Q4_K", "--allow-requantize")
+    while not any(folder.iterdir()):  # the temporary file
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and errors.decode().strip() == "interrupted"
+    assert list(folder.iterdir()) == []
 
 
 def test_a_closed_pipe_is_no_traceback(environment: dict[str, str]) -> None:
