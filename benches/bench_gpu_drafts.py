@@ -19,26 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from bench_gpu import GEOMETRY, write_model
+from bench_gpu import write_model
 from lucebox import _core, devices
 from lucebox._core import SequenceParams, StepWork
 from lucebox.selftest import tiny_draft
-
-VOCAB = GEOMETRY["vocab"]
-DRAFTER = tiny_draft.TinyDrafter(
-    hidden=GEOMETRY["hidden"],
-    ff=GEOMETRY["ff"],
-    layers=5,
-    heads=32,
-    kv_heads=8,
-    head_dim=128,
-    vocab=VOCAB,
-    taps=(5, 19, 33, 47, 61),
-    window=(2048,) * 5,
-    mask_token=248070,
-    rank=256,
-    types="q8_0",
-)
+from sparse_model import DRAFTER
 
 
 def write_drafter(path: Path, layers: int) -> int:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 from lucebox import _core
-from lucebox.selftest import tiny
+from lucebox.selftest import tiny, tiny_draft
 
 SIZES = dict(
     hidden=5120, ff=17408, heads=24, kv_heads=4, key_heads=16, value_heads=48, vocab=248320, context_length=262144,
 )  # fmt: skip
-_KINDS = {"str": "add_string", "u32": "add_uint32", "f32": "add_float32", "i32[]": "add_array"}
+_KINDS = {
+    "str": "add_string",
+    "u32": "add_uint32",
+    "f32": "add_float32",
+    "i32[]": "add_array",
+    "bool": "add_bool",
+    "bool[]": "add_array",
+}
 
 
 def _shapes(layers: int, tied: bool) -> list[tuple[str, list[int]]]:
@@ -42,17 +51,42 @@ def _shapes(layers: int, tied: bool) -> list[tuple[str, list[int]]]:
 
 def write(path: Path, type_of: Callable[[str], str], layers: int = 64, tied: bool = False) -> None:
     """type_of: the type of a matrix by its tensor's name; vectors are f32."""
-    writer = gguf.GGUFWriter(path, "qwen35")
-    for key, kind, value in tiny.metadata(tiny.TinyModel(**SIZES, layers=layers)):
-        if key != "general.architecture" and not key.startswith("tokenizer."):
+    keys = [
+        entry
+        for entry in tiny.metadata(tiny.TinyModel(**SIZES, layers=layers))
+        if not entry[0].startswith("tokenizer.")
+    ]
+    keys.append(("qwen35.vocab_size", "u32", SIZES["vocab"]))
+    shapes = [
+        (name, dims, "f32" if len(dims) == 1 or "conv1d" in name else type_of(name))
+        for name, dims in _shapes(layers, tied)
+    ]
+    _write(path, keys, shapes)
+
+
+DRAFTER = tiny_draft.TinyDrafter(
+    hidden=SIZES["hidden"], ff=SIZES["ff"], layers=5, heads=32, kv_heads=8, head_dim=128, vocab=SIZES["vocab"],
+    taps=(5, 19, 33, 47, 61), window=(2048,) * 5, mask_token=248070, rank=256, types="q8_0",
+)  # fmt: skip
+"""The published drafter's sizes."""
+
+
+def write_drafter(path: Path) -> None:
+    """The drafter of that model, of matrices in Q8_0."""
+    shapes = [(name, dims, "q8_0" if gain else "f32") for name, dims, gain in tiny_draft.shapes(DRAFTER)]
+    _write(path, tiny_draft.metadata(DRAFTER), shapes)
+
+
+def _write(path: Path, keys: list[tuple[str, str, Any]], shapes: list[tuple[str, list[int], str]]) -> None:
+    writer = gguf.GGUFWriter(path, next(value for key, _, value in keys if key == "general.architecture"))
+    for key, kind, value in keys:
+        if key != "general.architecture":
             getattr(writer, _KINDS[kind])(key, value)
-    writer.add_uint32("qwen35.vocab_size", SIZES["vocab"])
     total = 0
     sizes = {name: (block, nbytes) for _, name, block, nbytes, _ in _core.tensor_types()}
-    for name, dims in _shapes(layers, tied):
-        type = "f32" if len(dims) == 1 or "conv1d" in name else type_of(name)
+    for name, dims, type in shapes:
         block, nbytes = sizes[type]
-        size = dims[0] // block * nbytes * (dims[1] if len(dims) > 1 else 1)
+        size = math.prod(dims) // block * nbytes
         raw = [*dims[1:][::-1], dims[0] // block * nbytes] if type != "f32" else dims[::-1]
         quant = gguf.GGMLQuantizationType[type.upper()]
         writer.add_tensor_info(name, raw, np.dtype("float32" if type == "f32" else "uint8"), size, raw_dtype=quant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,49 +49,51 @@ class TinyDrafter:
         return self.layout != "dflash"
 
 
+def shapes(d: TinyDrafter) -> list[tuple[str, list[int], float]]:
+    """(name, dims as in the file, gain) of every tensor, in file order; gain 0: not a matrix."""
+    out: list[tuple[str, list[int], float]] = [
+        ("dflash.fc.weight" if d.own else "fc.weight", [d.hidden * len(d.taps), d.hidden], 1.0),
+        ("dflash.hidden_norm.weight" if d.own else "enc.output_norm.weight", [d.hidden], 0),
+        ("output_norm.weight", [d.hidden], 0),
+    ]
+    query, kv = d.heads * d.head_dim, d.kv_heads * d.head_dim
+    layer: list[tuple[str, list[int], float]] = [
+        ("attn_norm.weight", [d.hidden], 0),
+        ("ffn_norm.weight", [d.hidden], 0),
+        ("attn_q_norm.weight", [d.head_dim], 0),
+        ("attn_k_norm.weight", [d.head_dim], 0),
+        ("attn_q.weight", [d.hidden, query], 1.0),
+        ("attn_k.weight", [d.hidden, kv], 1.0),
+        ("attn_v.weight", [d.hidden, kv], 1.0),
+        ("attn_output.weight", [query, d.hidden], 1.0),
+        ("ffn_gate.weight", [d.hidden, d.ff], 1.0),
+        ("ffn_up.weight", [d.hidden, d.ff], 1.0),
+        ("ffn_down.weight", [d.ff, d.hidden], 1.0),
+    ]
+    for part in ("attn", "ffn") if d.version == 2 else ():
+        layer.append((f"{part}_conv_base", [d.hidden, 2, 2], 0))
+        layer.append((f"{part}_conv_proj.weight", [d.hidden, 4 * d.hidden // d.conv_group], 0.3))
+    for i in range(d.layers):
+        out += [(f"blk.{i}.{name}", dims, gain) for name, dims, gain in layer]
+    if d.version == 2:
+        selector = "dflash.selector." if d.own else "selector_"
+        out.append((selector + "hidden.weight", [d.hidden, d.rank], 1.0))
+        out += [(f"{selector}{book}.weight", [d.rank, d.vocab], 2.0) for book in ("predecessor", "successor")]
+    return out
+
+
 def tensors(d: TinyDrafter) -> list[Tensor]:
     """All tensors, in file order."""
     random = Random(d.seed + 1000)
     out: list[Tensor] = []
-
-    def matrix(name: str, columns: int, rows: int, gain: float = 1.0) -> None:
-        type = d.type_of(name)
-        out.append((name, type, [columns, rows], random_blocks(random, type, columns * rows, gain / columns**0.5)))
-
-    def vector(name: str, values: F32, dims: list[int]) -> None:
+    for name, dims, gain in shapes(d):
+        count = math.prod(dims)
+        if gain:
+            type = d.type_of(name)
+            out.append((name, type, dims, random_blocks(random, type, count, gain / dims[0] ** 0.5)))
+            continue
+        values: F32 = random.normal(count, 0.5) if "conv_base" in name else np.float32(1) + random.normal(count, 0.1)
         out.append((name, "f32", dims, values.astype(np.float32).view(np.uint8).reshape(-1)))
-
-    def norm(name: str, n: int) -> None:
-        vector(name, np.float32(1) + random.normal(n, 0.1), [n])
-
-    def conv(blk: str, part: str) -> None:
-        if d.version == 2:
-            vector(f"{blk}{part}_conv_base", random.normal(4 * d.hidden, 0.5), [d.hidden, 2, 2])
-            matrix(f"{blk}{part}_conv_proj.weight", d.hidden, 4 * d.hidden // d.conv_group, 0.3)
-
-    matrix("dflash.fc.weight" if d.own else "fc.weight", d.hidden * len(d.taps), d.hidden)
-    norm("dflash.hidden_norm.weight" if d.own else "enc.output_norm.weight", d.hidden)
-    norm("output_norm.weight", d.hidden)
-    for i in range(d.layers):
-        blk = f"blk.{i}."
-        norm(blk + "attn_norm.weight", d.hidden)
-        norm(blk + "ffn_norm.weight", d.hidden)
-        norm(blk + "attn_q_norm.weight", d.head_dim)
-        norm(blk + "attn_k_norm.weight", d.head_dim)
-        matrix(blk + "attn_q.weight", d.hidden, d.heads * d.head_dim)
-        matrix(blk + "attn_k.weight", d.hidden, d.kv_heads * d.head_dim)
-        matrix(blk + "attn_v.weight", d.hidden, d.kv_heads * d.head_dim)
-        matrix(blk + "attn_output.weight", d.heads * d.head_dim, d.hidden)
-        matrix(blk + "ffn_gate.weight", d.hidden, d.ff)
-        matrix(blk + "ffn_up.weight", d.hidden, d.ff)
-        matrix(blk + "ffn_down.weight", d.ff, d.hidden)
-        conv(blk, "attn")
-        conv(blk, "ffn")
-    if d.version == 2:
-        selector = "dflash.selector." if d.own else "selector_"
-        matrix(selector + "hidden.weight", d.hidden, d.rank)
-        matrix(selector + "predecessor.weight", d.rank, d.vocab, 2.0)
-        matrix(selector + "successor.weight", d.rank, d.vocab, 2.0)
     return out
 
 
