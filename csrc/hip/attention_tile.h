@@ -8,9 +8,9 @@
 namespace lucebox::hip {
 namespace {
 
-inline constexpr int kTileWaves = 8, kQueries = 16, kTilesASegment = ops::kPage / kTile;
+inline constexpr int kAttentionWaves = 8, kQueries = 16, kTilesASegment = ops::kPage / kTile;
 inline constexpr int kLaneRows = Map::kFragRows, kLaneKeys = 8 / kLaneRows;  // queries of a lane, and its keys of 16
-static_assert(kTileWaves == kTilesASegment, "a wave scores one tile of a segment");
+static_assert(kAttentionWaves == kTilesASegment, "a wave scores one tile of a segment");
 
 // Of the 16 queries: what each sees, and where it lies.
 struct QueryTile {
@@ -291,7 +291,7 @@ LUCE_DEVICE void tile_segment(const AttentionArgs& a, const TileMemory<kBlocks>&
 }
 
 template <int kBlocks> LUCE_DEVICE void stage_queries(const AttentionArgs& a, const TileMemory<kBlocks>& mem, const QueryTile& tile) {
-    for (int i = thread_id(); i < kQueries * kBlocks * 8; i += kTileWaves * 32) {
+    for (int i = thread_id(); i < kQueries * kBlocks * 8; i += kAttentionWaves * 32) {
         const int q = i / (kBlocks * 8), word = i % (kBlocks * 8);
         const size_t head = static_cast<size_t>(tile.row(q)) * static_cast<size_t>(a.heads) + static_cast<size_t>(tile.head(q));
         const bool valid = tile.valid(q);

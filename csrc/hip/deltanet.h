@@ -143,16 +143,15 @@ LUCE_DEVICE void keep_row(const DeltanetArgs& a, int row) {
 
 LUCE_DEVICE void deltanet_finish(const DeltanetArgs& a) {
     const int row = block_id(), head = block_id_y() * 8 + thread_id() / 32, lane = lane_id();
+    const bool own = head < a.value_heads;
+    const size_t at = (static_cast<size_t>(row) * static_cast<size_t>(a.value_heads) + static_cast<size_t>(own ? head : 0)) * kHeadDim;
+    float acc = 0, o[4], v[4], z[4], w[4];  // loaded before anything is waited for
+    for (int j = 0; j < 4; j++) o[j] = a.y.x[at + static_cast<size_t>(32 * j + lane)];
+    load4(v, a.y.x + at + 4 * lane), load4(z, a.z + at + 4 * lane), load4(w, a.norm + 4 * lane);
     if (row >= a.batch->rows) return;
     keep_row(a, row);
-    if (head >= a.value_heads) return;
-    const size_t at = (static_cast<size_t>(row) * static_cast<size_t>(a.value_heads) + static_cast<size_t>(head)) * kHeadDim;
-    float acc = 0, v[4], z[4], w[4];
-    for (int j = 0; j < 4; j++) {
-        const float o = a.y.x[at + static_cast<size_t>(32 * j + lane)];
-        acc = ops::fma(o, o, acc);
-    }
-    load4(v, a.y.x + at + 4 * lane), load4(z, a.z + at + 4 * lane), load4(w, a.norm + 4 * lane);
+    if (!own) return;
+    for (int j = 0; j < 4; j++) acc = ops::fma(o[j], o[j], acc);
     const float r = inverse_sqrt(wave_sum(acc) / 128.0f + a.eps);
     for (int i = 0; i < 4; i++) v[i] = ((v[i] * r) * w[i]) * ops::silu(z[i]);
     store4(a.y.x + at + 4 * lane, v);

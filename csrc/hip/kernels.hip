@@ -5,18 +5,19 @@
 #include "hip/deltanet.h"
 #include "hip/draft_attention.h"
 #include "hip/embed.h"
-#include "hip/matmul.h"
+#include "hip/matmul_dot.h"
 #include "hip/matmul_float.h"
 #include "hip/matmul_grid.h"
 #include "hip/matmul_k.h"
 #include "hip/matmul_nibbles.h"
+#include "hip/matmul_tile.h"
 #include "hip/norm.h"
 #include "hip/swiglu.h"
 
 using namespace lucebox::hip;
 using lucebox::ops::KvForm;
 
-LUCE_ENTRY(luce_norm, 256, 1, NormArgs, norm)
+LUCE_ENTRY(luce_norm, 32 * kNormWaves, 1, NormArgs, norm)
 LUCE_ENTRY(luce_swiglu, 256, 1, SwigluArgs, swiglu)
 LUCE_ENTRY(luce_argmax_parts, 256, 1, ArgmaxArgs, argmax_parts)
 LUCE_ENTRY(luce_argmax_join, 32, 1, ArgmaxArgs, argmax_join)
@@ -59,13 +60,13 @@ LUCE_FLOAT(bf16, BF16)
 
 #define LUCE_QUANTISED(name, Type) \
     LUCE_ENTRY(luce_embed_##name, 256, 1, EmbedArgs, embed<Type>) \
-    LUCE_ENTRY(luce_matmul_##name##_r1, 256, 2, MatmulArgs, matmul_dot<Type, 1>) \
-    LUCE_ENTRY(luce_matmul_##name##_r2, 256, 2, MatmulArgs, matmul_dot<Type, 2>) \
-    LUCE_ENTRY(luce_matmul_##name##_r4, 256, 2, MatmulArgs, matmul_dot<Type, 4>) \
-    LUCE_ENTRY(luce_matmul_##name##_r8, 256, 2, MatmulArgs, matmul_tile<Type, 8>) \
-    LUCE_ENTRY(luce_matmul_##name##_r16, 256, 2, MatmulArgs, matmul_tile<Type, 16>) \
-    LUCE_ENTRY(luce_matmul_##name##_r32, 256, 1, MatmulArgs, matmul_tile<Type, 32>) \
-    LUCE_ENTRY(luce_matmul_##name##_r64, 256, 1, MatmulArgs, matmul_tile<Type, 64>)
+    LUCE_ENTRY(luce_matmul_##name##_r1, 32 * kMatmulWaves, 3, MatmulArgs, matmul_dot<Type, 1>) \
+    LUCE_ENTRY(luce_matmul_##name##_r2, 32 * kMatmulWaves, 2, MatmulArgs, matmul_dot<Type, 2>) \
+    LUCE_ENTRY(luce_matmul_##name##_r4, 32 * kMatmulWaves, 2, MatmulArgs, matmul_dot<Type, 4>) \
+    LUCE_ENTRY(luce_matmul_##name##_r8, 32 * kMatmulWaves, 2, MatmulArgs, matmul_tile<Type, 8>) \
+    LUCE_ENTRY(luce_matmul_##name##_r16, 32 * kMatmulWaves, 2, MatmulArgs, matmul_tile<Type, 16>) \
+    LUCE_ENTRY(luce_matmul_##name##_r32, 32 * kMatmulWaves, 1, MatmulArgs, matmul_tile<Type, 32>) \
+    LUCE_ENTRY(luce_matmul_##name##_r64, 32 * kMatmulWaves, 1, MatmulArgs, matmul_tile<Type, 64>)
 LUCE_QUANTISED(q4_0, Q4_0)
 LUCE_QUANTISED(q4_1, Q4_1)
 LUCE_QUANTISED(q5_0, Q5_0)

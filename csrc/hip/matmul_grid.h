@@ -11,11 +11,11 @@ namespace {
 #undef constexpr
 
 // A plane of one byte a group: eight bytes a row.
-LUCE_DEVICE uint32_t load_byte(const uint8_t* plane, int row, int g) { return plane[8 * row + g]; }
+template <class Bytes> LUCE_DEVICE uint32_t load_byte(Bytes plane, int row, int g) { return pointer(plane)[8 * row + g]; }
 
 template <int kAt> struct FourBitScales {  // 16 scales of 4 bits; 2 s + 1
     uint32_t s[2], h;
-    LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) {
+    template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) {
         stream_load(s, record + kAt + 8 * row);
         h = load_u16(record + kAt + 256 + 2 * row);
     }
@@ -29,8 +29,8 @@ template <int kAt> struct FourBitScales {  // 16 scales of 4 bits; 2 s + 1
 template <int kAt, int kWordsAt, int kDivisor> struct SignWordScales {
     const uint8_t* words;  // the same loads as the layout's
     uint32_t h;
-    LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) {
-        words = record + kWordsAt + 4 * row;
+    template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) {
+        words = pointer(record) + kWordsAt + 4 * row;
         h = load_u16(record + kAt + 2 * row);
     }
     LUCE_DEVICE_MEMBER float d() const { return half_to_float(h) / kDivisor; }
@@ -46,13 +46,13 @@ LUCE_DEVICE uint32_t seven_signs_of_quad(uint32_t word, int quad) {
 
 struct IQ3Table {
     static constexpr int kBlock = 256;
-    static constexpr bool kMin = false, kHalves = false;
+    static constexpr bool kMin = false, kHalves = false, kLevels = false;
 };
 struct IQ3_S : IQ3Table {
     static constexpr int kRecord = 2048 + 1024 + 256 + 256, kTableWords = 512;
     struct Scales {  // f16 d, two bytes nothing, eight scales of 4 bits
         uint32_t v[2];
-        LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) { stream_load(v, record + 3328 + 8 * row); }
+        template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) { stream_load(v, record + 3328 + 8 * row); }
         LUCE_DEVICE_MEMBER float d() const { return half_to_float(v[0] & 0xffffu); }
         LUCE_DEVICE_MEMBER int scale(int g, int) const { return static_cast<int>((v[1] >> (4 * g)) & 15u) * 2 + 1; }
         LUCE_DEVICE_MEMBER float dmin() const { return 0; }
@@ -68,7 +68,7 @@ struct IQ3_S : IQ3Table {
             table[i] = word;
         }
     }
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) {
         stream_load(raw.index, record + 256 * g + 8 * row);
         raw.signs = load_u32(record + 2048 + 128 * g + 4 * row);
         raw.high = load_byte(record + 3072, row, g);
@@ -95,7 +95,7 @@ struct IQ3_XXS : IQ3Table {
             table[i] = perm(0x3E342C24u, 0x1C140C04u, codes);
         }
     }
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) {
         stream_load(raw.index, record + 256 * g + 8 * row);
         raw.signs = load_u32(record + 2048 + 128 * g + 4 * row);
     }
@@ -123,7 +123,7 @@ struct IQ2_XXS : IQ2Layout {
     template <int N> struct Raw {
         uint32_t index, signs;
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) {
         raw.index = load_u32(record + 128 * g + 4 * row), raw.signs = load_u32(record + 1024 + 128 * g + 4 * row);
     }
     LUCE_DEVICE uint32_t quad(uint32_t index, uint32_t signs, int p) {
@@ -140,7 +140,7 @@ struct IQ2_XS : IQ2Layout {
     template <int N> struct Raw {
         uint32_t v[2];  // four of 9 bits index, 7 bits signs
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) { stream_load(raw.v, record + 256 * g + 8 * row); }
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) { stream_load(raw.v, record + 256 * g + 8 * row); }
     LUCE_DEVICE uint32_t quad(uint32_t word, int p) {
         const uint32_t v = (word >> (8 * (p & 2))) & 0xffffu;
         const uint32_t signs = spread_bits((eight_signs(v >> 9) >> (4 * (p & 1))) & 15u);
@@ -157,7 +157,7 @@ struct IQ2_S : IQ2Layout {
     template <int N> struct Raw {
         uint32_t index, signs, high;
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) {
         raw.index = load_u32(record + 128 * g + 4 * row), raw.signs = load_u32(record + 1024 + 128 * g + 4 * row);
         raw.high = load_byte(record + 2048, row, g);
     }
@@ -180,7 +180,7 @@ struct IQ1_S : IQ2Layout {
     static constexpr bool kHalves = false;
     struct Scales {
         uint32_t w[4], h;  // the eight words of high bits, whose bits 12 .. 14 are scales
-        LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) {
+        template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) {
             stream_load(w, record + 1024 + 16 * row);
             h = load_u16(record + 1536 + 2 * row);
         }
@@ -192,7 +192,7 @@ struct IQ1_S : IQ2Layout {
     template <int N> struct Raw {
         uint32_t index, high;
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) {
         raw.index = load_u32(record + 128 * g + 4 * row), raw.high = load_u16(record + 1024 + 16 * row + 2 * g);
     }
     LUCE_DEVICE uint32_t quad(uint32_t index, uint32_t high, int p) {
@@ -208,7 +208,7 @@ struct IQ1_M : IQ2Layout {
     static constexpr bool kHalves = true;
     struct Scales {
         uint32_t w[2];  // four words: four scales of 3 bits, and a nibble of d
-        LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) { stream_load(w, record + 1536 + 8 * row); }
+        template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) { stream_load(w, record + 1536 + 8 * row); }
         LUCE_DEVICE_MEMBER float d() const {
             return half_to_float(((w[0] >> 12) & 15u) | ((w[0] >> 24) & 0xf0u) | ((w[1] >> 4) & 0xf00u) | ((w[1] >> 16) & 0xf000u)) / 8;
         }
@@ -221,7 +221,7 @@ struct IQ1_M : IQ2Layout {
     template <int N> struct Raw {
         uint32_t index, high;
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) {
         raw.index = load_u32(record + 128 * g + 4 * row), raw.high = load_u16(record + 1024 + 16 * row + 2 * g);
     }
     LUCE_DEVICE uint32_t quad(uint32_t index, uint32_t high, int p) {

@@ -5,12 +5,12 @@
 namespace lucebox::hip {
 namespace {
 
-struct IQ4_XS : NoTable {
+struct IQ4_XS : LevelsTable<IQ4_XS> {
     static constexpr int kBlock = 256, kRecord = 4096 + 256;
-    static constexpr bool kMin = false, kHalves = false;
+    static constexpr bool kMin = false, kHalves = false, kLevels = true;
     struct Scales {  // d, scales_h, scales_l
         uint32_t v[2];
-        LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) { stream_load(v, record + 4096 + 8 * row); }
+        template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) { stream_load(v, record + 4096 + 8 * row); }
         LUCE_DEVICE_MEMBER float d() const { return half_to_float(v[0] & 0xffffu); }
         LUCE_DEVICE_MEMBER int scale(int g, int) const {
             return static_cast<int>(((v[1] >> (4 * g)) & 15u) | ((v[0] >> (16 + 2 * g)) & 3u) << 4) - 32;
@@ -18,19 +18,20 @@ struct IQ4_XS : NoTable {
         LUCE_DEVICE_MEMBER float dmin() const { return 0; }
         LUCE_DEVICE_MEMBER int min(int, int) const { return 0; }
     };
+    LUCE_DEVICE constexpr Levels levels() { return levels_iq4(); }
     template <int N> using Raw = NibbleRaw<N>;
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int chunk) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int chunk) {
         load_nibbles(raw.q, record + 512 * g, row, chunk);
     }
     template <int N> LUCE_DEVICE void decode(const Raw<N>& raw, int, int, uint32_t (&lo)[N], uint32_t (&hi)[N], const uint32_t*) {
-        decode_levels(raw.q, lo, hi);
+        decode_levels(raw.q, levels(), lo, hi);
     }
 };
 
 // d, dmin and the 12 bytes of 6-bit scales and minimums of Q4_K and Q5_K, unpacked once a block.
 template <int kAt> struct SixBitScales {
     uint32_t dm, scales[2], mins[2];
-    LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) {
+    template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) {
         uint32_t v[4];
         stream_load(v, record + kAt + 16 * row);
         dm = v[0];
@@ -47,7 +48,7 @@ struct Q4_K : NoTable {
     static constexpr bool kMin = true, kHalves = false;
     using Scales = SixBitScales<4096>;
     template <int N> using Raw = NibbleRaw<N>;
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int chunk) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int chunk) {
         load_nibbles(raw.q, record + 512 * g, row, chunk);
     }
     template <int N> LUCE_DEVICE void decode(const Raw<N>& raw, int, int, uint32_t (&lo)[N], uint32_t (&hi)[N], const uint32_t*) {
@@ -59,7 +60,7 @@ struct Q5_K : NoTable {
     static constexpr bool kMin = true, kHalves = false;
     using Scales = SixBitScales<5120>;
     template <int N> using Raw = FiveRaw<N>;
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int chunk) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int chunk) {
         load_nibbles(raw.q, record + 512 * g, row, chunk);
         raw.fifth = load_u32(record + 4096 + 128 * g + 4 * row);
     }
@@ -71,7 +72,7 @@ struct Q5_K : NoTable {
 // Sixteen int8 scales and an f16.
 template <int kAt> struct ByteScales {
     uint32_t s[4], h;
-    LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) {
+    template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) {
         stream_load(s, record + kAt + 16 * row);
         h = load_u16(record + kAt + 512 + 2 * row);
     }
@@ -87,7 +88,7 @@ struct Q6_K : NoTable {
     template <int N> struct Raw {
         uint32_t q[N], high[2];
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int chunk) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int chunk) {
         load_nibbles(raw.q, record + 512 * g, row, chunk);
         stream_load(raw.high, record + 4096 + 256 * g + 8 * row);
     }
@@ -105,7 +106,7 @@ struct Q3_K : NoTable {
     template <int N> struct Raw {
         uint32_t q[2], third;
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) {
         stream_load(raw.q, record + 256 * g + 8 * row);
         raw.third = load_u32(record + 2048 + 128 * g + 4 * row);
     }
@@ -121,7 +122,7 @@ struct Q2_K : NoTable {
     static constexpr bool kMin = true, kHalves = true;
     struct Scales {  // a byte a 16: scale, minimum; then d, dmin
         uint32_t s[4], dm;
-        LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) {
+        template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) {
             stream_load(s, record + 2048 + 16 * row);
             dm = load_u32(record + 2560 + 4 * row);
         }
@@ -133,7 +134,7 @@ struct Q2_K : NoTable {
     template <int N> struct Raw {
         uint32_t q[2];
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int g, int) { stream_load(raw.q, record + 256 * g + 8 * row); }
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int g, int) { stream_load(raw.q, record + 256 * g + 8 * row); }
     template <int N> LUCE_DEVICE void decode(const Raw<N>& raw, int, int chunk, uint32_t (&lo)[N], uint32_t (&hi)[N], const uint32_t*) {
         for (int i = 0; i < N; i++) lo[i] = pair_of_quad(raw.q[0], chunk + i), hi[i] = pair_of_quad(raw.q[1], chunk + i);
     }

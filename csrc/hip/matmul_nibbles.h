@@ -5,21 +5,21 @@
 namespace lucebox::hip {
 namespace {
 
-struct NibbleLayout : NoTable {
+template <class Table> struct NibbleLayout : Table {
     static constexpr int kBlock = 32;
     static constexpr bool kMin = false, kHalves = false;
     template <int N> using Raw = NibbleRaw<N>;
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int, int chunk) { load_nibbles(raw.q, record, row, chunk); }
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int, int chunk) { load_nibbles(raw.q, record, row, chunk); }
 };
 
-struct Q4_0 : NibbleLayout {
+struct Q4_0 : NibbleLayout<NoTable> {
     static constexpr int kRecord = 512 + 64;
     using Scales = HalfScale<512>;
     template <int N> LUCE_DEVICE void decode(const Raw<N>& raw, int, int, uint32_t (&lo)[N], uint32_t (&hi)[N], const uint32_t*) {
         for (int i = 0; i < N; i++) lo[i] = minus(raw.q[i] & 0x0f0f0f0fu, 8), hi[i] = minus((raw.q[i] >> 4) & 0x0f0f0f0fu, 8);
     }
 };
-struct Q4_1 : NibbleLayout {
+struct Q4_1 : NibbleLayout<NoTable> {
     static constexpr int kRecord = 512 + 128;
     static constexpr bool kMin = true;
     using Scales = HalfPair<512>;
@@ -27,28 +27,30 @@ struct Q4_1 : NibbleLayout {
         for (int i = 0; i < N; i++) lo[i] = raw.q[i] & 0x0f0f0f0fu, hi[i] = (raw.q[i] >> 4) & 0x0f0f0f0fu;
     }
 };
-// The levels of IQ4_NL and IQ4_XS.
-template <int N> LUCE_DEVICE void decode_levels(const uint32_t (&q)[N], uint32_t (&lo)[N], uint32_t (&hi)[N]) {
-    const uint32_t levels[4] = {0xBFAD9881u, 0xF6EADDCFu, 0x26190D01u, 0x71594535u};
-    for (int i = 0; i < N; i++) lut16(q[i], levels, lo[i], hi[i]);
+template <int N> LUCE_DEVICE void decode_levels(const uint32_t (&q)[N], const Levels& levels, uint32_t (&lo)[N], uint32_t (&hi)[N]) {
+    for (int i = 0; i < N; i++) lut16(q[i], levels.word, lo[i], hi[i]);
 }
-struct IQ4_NL : NibbleLayout {
+LUCE_DEVICE constexpr Levels levels_iq4() { return {{0xBFAD9881u, 0xF6EADDCFu, 0x26190D01u, 0x71594535u}}; }
+struct IQ4_NL : NibbleLayout<LevelsTable<IQ4_NL>> {
     static constexpr int kRecord = 512 + 64;
+    static constexpr bool kLevels = true;
     using Scales = HalfScale<512>;
+    LUCE_DEVICE constexpr Levels levels() { return levels_iq4(); }
     template <int N> LUCE_DEVICE void decode(const Raw<N>& raw, int, int, uint32_t (&lo)[N], uint32_t (&hi)[N], const uint32_t*) {
-        decode_levels(raw.q, lo, hi);
+        decode_levels(raw.q, levels(), lo, hi);
     }
 };
-struct MXFP4 : NibbleLayout {
+struct MXFP4 : NibbleLayout<LevelsTable<MXFP4>> {
     static constexpr int kRecord = 512 + 32;
+    static constexpr bool kLevels = true;
     struct Scales : HalfScale<512> {
-        LUCE_DEVICE_MEMBER void load(const uint8_t* record, int row) { h = record[512 + row]; }
+        template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int row) { h = pointer(record)[512 + row]; }
         // 2^(e - 128): the levels are doubled; the two smallest scales are subnormal.
         LUCE_DEVICE_MEMBER float d() const { return ops::from_bits(h < 2 ? 0x00200000u << h : (h - 1) << 23); }
     };
+    LUCE_DEVICE constexpr Levels levels() { return {{0x03020100u, 0x0C080604u, 0xFDFEFF00u, 0xF4F8FAFCu}}; }
     template <int N> LUCE_DEVICE void decode(const Raw<N>& raw, int, int, uint32_t (&lo)[N], uint32_t (&hi)[N], const uint32_t*) {
-        const uint32_t levels[4] = {0x03020100u, 0x0C080604u, 0xFDFEFF00u, 0xF4F8FAFCu};
-        for (int i = 0; i < N; i++) lut16(raw.q[i], levels, lo[i], hi[i]);
+        decode_levels(raw.q, levels(), lo, hi);
     }
 };
 
@@ -65,7 +67,7 @@ struct FiveLayout : NoTable {
     static constexpr int kBlock = 32;
     static constexpr bool kMin = false, kHalves = false;
     template <int N> using Raw = FiveRaw<N>;
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int, int chunk) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int, int chunk) {
         load_nibbles(raw.q, record, row, chunk);
         raw.fifth = load_u32(record + 512 + 4 * row);
     }
@@ -95,7 +97,7 @@ struct Q8_0 : NoTable {
     template <int N> struct Raw {
         uint32_t q[2 * N];
     };
-    template <int N> LUCE_DEVICE void load(Raw<N>& raw, const uint8_t* record, int row, int, int chunk) {
+    template <int N, class Bytes> LUCE_DEVICE void load(Raw<N>& raw, Bytes record, int row, int, int chunk) {
         if constexpr (N == 4) {
             uint32_t a[4], b[4];
             stream_load(a, record + row * 16), stream_load(b, record + 512 + row * 16);

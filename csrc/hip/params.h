@@ -26,6 +26,7 @@ struct EmbedArgs {
     float* h;             // [rows, columns]
     int columns;
 };
+inline constexpr int kNormWaves = 20;  // of a workgroup: 5,120 values are two turns of 128 a wave
 struct NormArgs {
     const float* x;         // [rows, hidden]
     const float* weight;    // [hidden]
@@ -53,6 +54,7 @@ struct ArgmaxArgs {
     int32_t* id;          // [rows]
 };
 
+inline constexpr int kMatmulWaves = 8;  // of a workgroup, at most
 // Several weights of one type and one input: workgroups first .. of the grid's x take a weight's tiles.
 struct MatmulPart {
     const uint8_t* weight;  // records (matmul.h), or the file's rows for F32, F16, BF16
@@ -63,6 +65,7 @@ struct MatmulArgs {
     Rows x;
     int rows, parts;
     int waves;     // of a workgroup
+    int slots;     // segments whose sums workgroup memory holds, a multiple of waves
     int residual;  // y += product
     MatmulPart part[4];
 };

@@ -29,6 +29,23 @@ LUCE_DEVICE uint32_t perm(uint32_t hi, uint32_t lo, uint32_t sel) {
     for (int j = 0; j < 32; j += 8) r |= static_cast<uint32_t>(both >> (8 * ((sel >> j) & 7)) & 255) << j;
     return r;
 }
+LUCE_DEVICE void async_copy16(uint8_t* to, const uint8_t* from) { memcpy(to, from, 16); }
+LUCE_DEVICE void async_commit() {}
+template <int kPending> LUCE_DEVICE void async_wait() {}
+#if LUCE_EMULATED_CHIP == 90
+inline constexpr bool kAsyncCopies = true, kSplitLevels = true;
+LUCE_DEVICE uint32_t pick(uint32_t hi, uint32_t lo, uint32_t sel) {
+    const uint64_t both = static_cast<uint64_t>(hi) << 32 | lo;
+    uint32_t r = 0;
+    for (int j = 0; j < 4; j++) {
+        const uint32_t n = sel >> (4 * j) & 15, byte = static_cast<uint32_t>(both >> (8 * (n & 7)) & 255);
+        r |= (n < 8 ? byte : byte >> 7 ? 255u : 0u) << (8 * j);
+    }
+    return r;
+}
+#else
+inline constexpr bool kAsyncCopies = false, kSplitLevels = false;
+#endif
 LUCE_DEVICE void lut16(uint32_t q, const uint32_t (&t)[4], uint32_t& lo, uint32_t& hi) {
     const auto level = [&t](uint32_t n) { return t[n / 4] >> (8 * (n % 4)) & 255; };
     lo = hi = 0;
@@ -55,8 +72,8 @@ template <bool kSigned> LUCE_DEVICE void wmma(int (&d)[8], const uint32_t* w, co
     emulator::wmma_gfx11(d, b, a, kSigned);
 #endif
 }
-template <int kRows, bool kSigned = true> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
-    for (int i = 0; i < 8; i++) d[i] = 0;
+template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+    for (int i = 0; i < 8; i++) d[i] = kStart;
     wmma<kSigned>(d, w, x), wmma<kSigned>(d, w + 2, x + 2);
 }
 template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
@@ -65,8 +82,8 @@ template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const u
 }
 #elif LUCE_EMULATED_CHIP == 90
 struct Map : MapNvidia {};
-template <int kRows, bool kSigned = true> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
-    for (int i = 0; i < 8; i++) d[i] = 0;
+template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+    for (int i = 0; i < 8; i++) d[i] = kStart;
     for (int h = 0; h < 2; h++) {
         emulator::mma_16816(d, w + 2 * h, x[2 * h], kSigned);
         if (kRows > 8) emulator::mma_16816(d + 4, w + 2 * h, x[2 * h + 1], kSigned);

@@ -5,6 +5,12 @@
 namespace lucebox::hip {
 namespace {
 
+// No chip here copies to workgroup memory past the registers: kernels load instead, and these copy at once.
+inline constexpr bool kAsyncCopies = false, kSplitLevels = false;
+LUCE_DEVICE void async_copy16(uint8_t* to, const uint8_t* from) { memcpy(to, from, 16); }
+LUCE_DEVICE void async_commit() {}
+template <int kPending> LUCE_DEVICE void async_wait() {}
+
 // Byte j of the result is byte sel.byte[j] of {hi:lo}.
 LUCE_DEVICE uint32_t perm(uint32_t hi, uint32_t lo, uint32_t sel) { return __builtin_amdgcn_perm(hi, lo, sel); }
 // lo.byte[j] = table[low nibble of q.byte[j]], hi likewise of the high nibbles; the table is 16 bytes.

@@ -13,7 +13,8 @@ LUCE_DEVICE int dot4_unsigned(uint32_t a, uint32_t b, int c) {
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
     return c;
 }
-LUCE_DEVICE int uniform(int x) { return x; }
+// The compiler takes this for the same in all lanes, and loops that depend on it for loops that the wave runs together.
+LUCE_DEVICE int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 LUCE_DEVICE void schedule_fence() {}
 LUCE_DEVICE float half_to_float(uint32_t bits) {
     float f;
@@ -32,6 +33,20 @@ template <int N> LUCE_DEVICE void stream_load(uint32_t (&v)[N], const uint8_t* p
 LUCE_DEVICE float inverse_sqrt(float x) { return 1.0f / __fsqrt_rn(x); }
 LUCE_DEVICE int mad24(int a, int b, int c) { return a * b + c; }
 
+inline constexpr bool kAsyncCopies = true, kSplitLevels = true;
+// 16 bytes from device to workgroup memory, past the registers; a lane waits until at most kPending of the groups it committed are on their way.
+LUCE_DEVICE void async_copy16(uint8_t* to, const uint8_t* from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from) : "memory");
+}
+LUCE_DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending> LUCE_DEVICE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
+
+// Bytes of {hi:lo} by the four low nibbles of sel; a nibble of 8 and more gives the sign of byte nibble - 8, as 0 or -1.
+LUCE_DEVICE uint32_t pick(uint32_t hi, uint32_t lo, uint32_t sel) {
+    uint32_t r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(lo), "r"(hi), "r"(sel));
+    return r;
+}
 LUCE_DEVICE uint32_t perm(uint32_t hi, uint32_t lo, uint32_t sel) {  // selectors are nibbles there
     return __byte_perm(lo, hi, (sel & 0x7u) | ((sel >> 4) & 0x70u) | ((sel >> 8) & 0x700u) | ((sel >> 12) & 0x7000u));
 }
@@ -42,11 +57,11 @@ LUCE_DEVICE void lut16(uint32_t q, const uint32_t (&t)[4], uint32_t& lo, uint32_
     lo = __byte_perm(a, b, 0x6420), hi = __byte_perm(a, b, 0x7531);
 }
 
-template <int kRows, bool kSigned = true> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
 #define LUCE_MMA32(type, first, x0, x1) \
     asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};" \
         : "=r"(d[first]), "=r"(d[first + 1]), "=r"(d[first + 2]), "=r"(d[first + 3]) \
-        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1), "r"(0))
+        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1), "r"(kStart))
     if constexpr (kSigned) LUCE_MMA32("s8", 0, x[0], x[2]);
     else LUCE_MMA32("u8", 0, x[0], x[2]);
     if constexpr (kRows > 8 && kSigned) LUCE_MMA32("s8", 4, x[1], x[3]);

@@ -84,7 +84,7 @@ void EmulatedDevice::launch(const Kernel* kernel, Dim grid, uint32_t threads, ui
     LUCE_CHECK(args_bytes == entry->args_bytes, kDevice, entry->name, " is given ", args_bytes, " bytes of arguments; it takes ", entry->args_bytes);
     std::vector<uint8_t> copy(static_cast<const uint8_t*>(args), static_cast<const uint8_t*>(args) + args_bytes);
     submit([this, entry, grid, threads, shared_bytes, copy = std::move(copy)] {
-        emulator::run({entry, {grid.x, grid.y, grid.z}, threads, shared_bytes, copy.data(), order_});
+        emulator::run({entry, {grid.x, grid.y, grid.z}, threads, shared_bytes, static_cast<size_t>(this->shared_bytes()), copy.data(), order_});
     });
 }
 

@@ -21,6 +21,7 @@ public:
     Arch arch() const override { return arch_; }
     uint64_t free_bytes() const override;
     uint64_t total_bytes() const override;
+    int shared_bytes() const override { return static_cast<int>(arch_ == Arch::kNvidia ? emulator::kSharedBytes : 64 * 1024); }
     int compute_units() const override { return 4; }
     void* allocate(uint64_t bytes) override;
     void upload(void* to, const void* host, uint64_t bytes) override;

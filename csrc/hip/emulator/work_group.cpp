@@ -154,7 +154,7 @@ void order_threads(const Group& g, std::vector<int>& order) {
 }
 
 void run_group(Group& g, std::vector<int>& order) {
-    memset(g.shared, 0xff, kSharedBytes);
+    memset(g.shared, 0xff, g.launch->shared_limit);
     g.all = {0, g.threads, 0};
     for (int w = 0; w < kMaxThreads / 32; w++) g.wave[w] = {0, std::clamp(g.threads - 32 * w, 0, 32), 0};
     for (int t = 0; t < g.threads; t++) start_fibre(g, t);
@@ -224,7 +224,8 @@ void* shared_memory(size_t bytes) {
     Fibre& f = running->fibre[running->current];
     uint8_t* at = running->shared + f.shared_used;
     f.shared_used += (bytes + 15) / 16 * 16;
-    if (f.shared_used > kSharedBytes) fail(join("the kernel takes ", f.shared_used, " bytes of workgroup memory; a workgroup has ", kSharedBytes));
+    const size_t limit = running->launch->shared_limit;
+    if (f.shared_used > limit) fail(join("the kernel takes ", f.shared_used, " bytes of workgroup memory; a workgroup has ", limit));
     return at;
 }
 
@@ -271,8 +272,8 @@ void run(const Launch& launch) {
     Group& g = group();
     LUCE_CHECK(launch.threads > 0 && launch.threads % 32 == 0 && static_cast<int>(launch.threads) <= launch.kernel->max_threads, kDevice, launch.kernel->name,
                ": ", launch.threads, " work-items a workgroup; a multiple of 32 up to ", launch.kernel->max_threads);
-    LUCE_CHECK(launch.shared_bytes <= kSharedBytes, kDevice, launch.kernel->name, ": ", launch.shared_bytes, " bytes of workgroup memory; at most ",
-               kSharedBytes);
+    LUCE_CHECK(launch.shared_bytes <= launch.shared_limit, kDevice, launch.kernel->name, ": ", launch.shared_bytes, " bytes of workgroup memory; at most ",
+               launch.shared_limit);
     g.threads = static_cast<int>(launch.threads), g.launch = &launch, g.fault.clear();
     running = &g;
     std::vector<int> order;

@@ -25,7 +25,7 @@
 namespace lucebox::hip::emulator {
 
 inline constexpr int kMaxThreads = 1024;
-inline constexpr size_t kSharedBytes = 64 * 1024;
+inline constexpr size_t kSharedBytes = 227 * 1024;  // of the chip that has most
 
 struct KernelEntry {
     const char* name;
@@ -59,7 +59,7 @@ struct Launch {
     const KernelEntry* kernel;
     uint32_t grid[3];
     uint32_t threads;
-    size_t shared_bytes;
+    size_t shared_bytes, shared_limit;
     const void* args;
     Order order;
 };

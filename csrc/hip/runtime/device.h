@@ -26,6 +26,7 @@ public:
     virtual Arch arch() const = 0;
     virtual uint64_t free_bytes() const = 0;
     virtual uint64_t total_bytes() const = 0;
+    virtual int shared_bytes() const = 0;   // of workgroup memory that a launch may take
     virtual int compute_units() const = 0;  // multiprocessors or compute units
 
     // Zeroed; released with the device. Throws Error(kOutOfMemory) with the facts asked and free.

@@ -46,6 +46,8 @@ Driver::Driver(Vendor vendor) : vendor_(vendor) {
     } else {
         retain_context_ = reinterpret_cast<int (*)(void**, int)>(symbol("cuDevicePrimaryCtxRetain"));
         set_context_ = reinterpret_cast<int (*)(void*)>(symbol("cuCtxSetCurrent"));
+        get_function_attribute_ = reinterpret_cast<int (*)(int*, int, void*)>(symbol("cuFuncGetAttribute"));
+        set_function_attribute_ = reinterpret_cast<int (*)(void*, int, int)>(symbol("cuFuncSetAttribute"));
         cuda_error_ = reinterpret_cast<int (*)(int, const char**)>(symbol("cuGetErrorString"));
     }
     if (init(0) != 0 || device_count(&devices_) != 0 || devices_ == 0)
@@ -75,6 +77,13 @@ void Driver::check(int status, const char* what) const {
     else if (cuda_error_) cuda_error_(status, &text);
     throw Error(Kind::kDevice, join(vendor_ == Vendor::kHip ? "HIP" : "CUDA", ": ", what, " failed with status ", status, " (", text ? text : "unknown", ")"),
                 {{"status", int64_t{status}}, {"call", std::string(what)}});
+}
+
+void Driver::allow_shared_bytes(void* function, int bytes) const {
+    constexpr int kStaticSharedBytes = 1, kMaxDynamicSharedBytes = 8;
+    int own = 0;
+    check(get_function_attribute_(&own, kStaticSharedBytes, function), "a kernel's workgroup memory");
+    check(set_function_attribute_(function, kMaxDynamicSharedBytes, bytes - own), "allow workgroup memory");
 }
 
 Probe probe(Vendor vendor) {

@@ -59,6 +59,8 @@ public:
     void use(int device) const;
     // Throws Error(kDevice) with the call's name and the driver's text unless status is 0.
     void check(int status, const char* what) const;
+    // Lets a kernel take this much workgroup memory, its own arrays and what the launch gives; only CUDA asks for it.
+    void allow_shared_bytes(void* function, int bytes) const;
 
 #define LUCE_DECLARE(name, arguments, hip_name, cuda_name) int(*name) arguments = nullptr;
     LUCE_DRIVER_FUNCTIONS(LUCE_DECLARE)
@@ -72,6 +74,8 @@ private:
     std::string library_;
     void* handle_ = nullptr;
     int devices_ = 0;
+    int (*get_function_attribute_)(int*, int, void*) = nullptr;  // CUDA
+    int (*set_function_attribute_)(void*, int, int) = nullptr;
     int (*set_device_)(int) = nullptr;                   // HIP
     int (*retain_context_)(void**, int) = nullptr;       // CUDA
     int (*set_context_)(void*) = nullptr;

@@ -19,6 +19,7 @@ constexpr int kThreadLocal = 1;               // capture mode
 
 // The same numbers in both vendors' enumerations would be luck; these are HIP's and CUDA's "multiprocessor count".
 constexpr int kHipMultiprocessors = 63, kCudaMultiprocessors = 16;
+constexpr int kHipSharedBytes = 64 << 10, kCudaSharedBytes = 97;  // of AMD's chips; CUDA's attribute "shared memory a block, opted in"
 
 Arch arch_of(const std::string& target) {
     if (target.rfind("gfx12", 0) == 0) return Arch::kGfx12;
@@ -36,12 +37,14 @@ struct DriverGraph final : Graph {
 
 }  // namespace
 
-DriverDevice::DriverDevice(Vendor vendor, int index, const std::string& kernels) : driver_(vendor), index_(index) {
+DriverDevice::DriverDevice(Vendor vendor, int index, const std::string& kernels)
+    : driver_(vendor), index_(index), shared_bytes_(kHipSharedBytes) {
     LUCE_CHECK(index >= 0 && index < driver_.devices(), kDevice, "device ", index, " was asked for; ", driver_.library(), " reports ", driver_.devices());
     try {
         driver_.use(index_);
         name_ = driver_.device_text(index_);
         driver_.check(driver_.device_attribute(&compute_units_, vendor == Vendor::kHip ? kHipMultiprocessors : kCudaMultiprocessors, index_), "multiprocessor count");
+        if (vendor == Vendor::kCuda) driver_.check(driver_.device_attribute(&shared_bytes_, kCudaSharedBytes, index_), "workgroup memory");
         load_module(kernels);
         make_stream();
     } catch (...) {
@@ -170,6 +173,7 @@ const Kernel* DriverDevice::find(const std::string& name) {
     driver_.use(index_);
     void* function = nullptr;
     if (driver_.module_function(&function, module_, name.c_str()) != 0) function = nullptr;
+    if (function && driver_.vendor() == Vendor::kCuda) driver_.allow_shared_bytes(function, shared_bytes_);
     functions_[name] = function;
     return static_cast<const Kernel*>(function);
 }

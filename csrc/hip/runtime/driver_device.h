@@ -17,6 +17,7 @@ public:
     Arch arch() const override { return arch_; }
     uint64_t free_bytes() const override;
     uint64_t total_bytes() const override;
+    int shared_bytes() const override { return shared_bytes_; }
     int compute_units() const override { return compute_units_; }
 
     void* allocate(uint64_t bytes) override;
@@ -47,7 +48,7 @@ private:
     int index_;
     std::string name_;
     Arch arch_ = Arch::kNvidia;
-    int compute_units_ = 0;
+    int compute_units_ = 0, shared_bytes_;
     void *stream_ = nullptr, *module_ = nullptr;
     std::vector<Staging> staging_;
     size_t next_staging_ = 0;

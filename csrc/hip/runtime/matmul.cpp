@@ -1,5 +1,6 @@
 #include "error.h"
 #include "hip/runtime/backend.h"
+#include "hip/runtime/pack.h"
 #include "hip/runtime/plan.h"
 
 namespace lucebox::hip {
@@ -16,8 +17,9 @@ void HipBackend::matmul(const ops::Matmul& op) {
         const gguf::Type type = op.weight[i].type;
         if (done[i]) continue;
         const bool floats = gguf::is_float(type);
-        const MatmulPlan plan = plan_matmul(device_->arch(), op.rows, op.acts.columns);
-        MatmulArgs args{rows_of(op.acts), op.rows, 0, plan.waves, op.residual, {}};
+        const int unit_bytes = floats ? 0 : static_cast<int>(hip::packed_bytes(type, 32, 256));
+        const MatmulPlan plan = plan_matmul(device_->arch(), device_->shared_bytes(), op.rows, op.acts.columns, unit_bytes);
+        MatmulArgs args{rows_of(op.acts), op.rows, 0, plan.waves, plan.slots, op.residual, {}};
         int blocks = 0;
         for (int j = i; j < op.weights; j++) {
             const ops::Weight& w = op.weight[j];

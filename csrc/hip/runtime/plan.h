@@ -18,23 +18,27 @@ inline int row_bucket(int rows) {
 }
 
 struct MatmulPlan {
-    int rows;        // a workgroup's, the kernel's suffix _r<rows>
-    int outputs;     // a workgroup's
-    int row_groups;  // grid y
-    int waves;
+    int rows;          // a workgroup's, the kernel's suffix _r<rows>
+    int outputs;       // a workgroup's
+    int row_groups;    // grid y
+    int waves, slots;  // slots: segments whose sums workgroup memory holds
     uint32_t shared_bytes;
 };
-inline MatmulPlan plan_matmul(Arch arch, int rows, int columns) {
+// unit_bytes: of 32 outputs and 256 columns (runtime/pack.h).
+inline MatmulPlan plan_matmul(Arch arch, int shared_limit, int rows, int columns, int unit_bytes) {
     MatmulPlan p{};
     p.rows = rows <= 4 ? row_bucket(rows) : std::min(64, std::max(8, row_bucket(rows)));
     if (arch == Arch::kGfx9 && rows <= 8) p.rows = std::min(p.rows, 4);  // no matrix unit: dot4 reads weights twice rather than shuffle
-    const bool dot = p.rows <= 4;
-    p.outputs = dot ? 32 : 16;
+    const bool dot = p.rows <= 4, ring = arch == Arch::kNvidia && p.rows <= 16;
+    p.outputs = dot || ring ? 32 : 16;
     p.row_groups = ceil_div(rows, p.rows);
-    const int segments = ceil_div(columns, ops::kSegment), rounds = ceil_div(segments, 8);
+    const int wave = (dot ? p.rows * 32 * 40 : 0) + (ring ? 2 * unit_bytes : 0);
+    const int slot = 4 * (dot ? p.rows * 32 : ceil_div(p.rows, 16) * 16 * (p.outputs + 1)), totals = 4 * p.rows * p.outputs;
+    const int most = std::clamp((shared_limit - 4096 - totals) / (wave + slot), 1, kMatmulWaves);  // 4 KB: the kernels' tables
+    const int segments = ceil_div(columns, ops::kSegment), rounds = ceil_div(segments, most);
     p.waves = ceil_div(segments, rounds);  // 5 for 5,120 columns, 6 for 6,144 and 17,408: the waves divide the segments
-    const int tiles = ceil_div(p.rows, 16) * 16;
-    p.shared_bytes = static_cast<uint32_t>(dot ? p.waves * p.rows * 32 * 44 + p.rows * 32 * 4 : (p.waves * tiles * 17 + p.rows * 16) * 4);
+    p.slots = p.waves * std::clamp(std::min(24 * 1024, shared_limit - 4096 - totals - p.waves * wave) / (slot * p.waves), 1, rounds);
+    p.shared_bytes = static_cast<uint32_t>(p.waves * wave + p.slots * slot + totals);
     return p;
 }
 

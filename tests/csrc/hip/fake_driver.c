@@ -91,6 +91,8 @@ int NAME(hipMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)(void* to, const void* from, s
     return (void)s, record() ? to : memcpy(to, from, n), 0;
 }
 int NAME(hipMemsetD8Async, cuMemsetD8Async)(void* at, unsigned char v, size_t n, void* s) { return (void)s, record() ? at : memset(at, v, n), 0; }
+int cuFuncGetAttribute(int* value, int attribute, void* function) { return (void)function, (void)attribute, *value = 0, 0; }
+int cuFuncSetAttribute(void* function, int attribute, int value) { return (void)function, (void)attribute, (void)value, 0; }
 int NAME(hipModuleLoadData, cuModuleLoadData)(void** m, const void* image) {
     CALL("hipModuleLoadData");
     return (void)image, *m = (void*)1, 0;

@@ -1,0 +1,235 @@
+// The product for 8 rows and more (matmul.h): matrix instructions on fragments of 16 outputs and 16 rows. A wave takes 32 outputs where its weights come
+// through a ring, else 16.
+#pragma once
+#include "hip/matmul.h"
+
+namespace lucebox::hip {
+namespace {
+
+// A product's sums start at the bits of 1.5 * 2^23: read as a float they are that plus the sum, and an exact fma gives scale * sum with neither
+// an integer product nor a conversion, since |scale * sum| < 2^24.
+inline constexpr int kSumBits = 0x4b400000;
+inline constexpr float kSumStart = 12582912.0f;
+
+// A fragment of activations: the 32 values of a group of 16 rows, 512 bytes.
+LUCE_DEVICE void load_rows(uint32_t (&x)[4], const uint8_t* group, int lane) {
+    LUCE_UNROLL
+    for (int r = 0; r < Map::kFragRows; r++) {
+        const uint8_t* p = group + Map::frag_row(lane, r) * 32 + Map::frag_chunk(lane) * 8;
+        if constexpr (Map::kFragChunks == 2) {
+            const Word4 v = *reinterpret_cast<const Word4*>(p);
+            x[0] = v.x, x[1] = v.z, x[2] = v.y, x[3] = v.w;
+        } else {
+            const Word2 v = *reinterpret_cast<const Word2*>(p);
+            x[r] = v.x, x[2 + r] = v.y;
+        }
+    }
+}
+// Of 16 rows' values those of the lane's sums; where a lane holds two outputs, sums come in pairs of rows, the same for both.
+LUCE_DEVICE void take_rows(float (&v)[8], const float* p, int lane) {
+    LUCE_UNROLL
+    for (int i = 0; i < 8; i++) {
+        if constexpr (Map::kFragRows == 2) {
+            const Word2 t = *reinterpret_cast<const Word2*>(p + Map::acc_r(lane, i & 4));
+            v[i] = ops::from_bits(i & 1 ? t.y : t.x);
+        } else {
+            v[i] = p[Map::acc_r(lane, i)];
+        }
+    }
+}
+
+template <class T> struct TileGroup {
+    typename T::template Raw<Map::kFragChunks> raw[Map::kFragRows];
+};
+template <class T, class Bytes> LUCE_DEVICE void load_tile_group(TileGroup<T>& t, Bytes record, int first_row, int g, int lane) {
+    LUCE_UNROLL
+    for (int r = 0; r < Map::kFragRows; r++)
+        T::template load<Map::kFragChunks>(t.raw[r], record, first_row + Map::frag_row(lane, r), g, Map::frag_chunk(lane));
+}
+template <class T> struct TileScales {
+    typename T::Scales of[Map::kFragRows];
+    template <class Bytes> LUCE_DEVICE_MEMBER void load(Bytes record, int first_row, int lane) {
+        LUCE_UNROLL
+        for (int r = 0; r < Map::kFragRows; r++) of[r].load(record, first_row + Map::frag_row(lane, r));
+    }
+};
+template <class T> LUCE_DEVICE void decode_tile_group(const TileGroup<T>& t, int g, int lane, uint32_t (&w)[4], const uint32_t* table) {
+    LUCE_UNROLL
+    for (int r = 0; r < Map::kFragRows; r++) {
+        uint32_t lo[Map::kFragChunks], hi[Map::kFragChunks];
+        T::template decode<Map::kFragChunks>(t.raw[r], g, Map::frag_chunk(lane), lo, hi, table);
+        LUCE_UNROLL
+        for (int i = 0; i < Map::kFragChunks; i++) w[r + i] = lo[i], w[2 + r + i] = hi[i];
+    }
+}
+
+// P of the contract as floats: 16 outputs times 16 rows. scale: of the lane's outputs, for blocks of 256 with one scale a group.
+template <class T, int kRows>
+LUCE_DEVICE void tile_products(float (&p)[8], const uint32_t (&w)[4], const uint32_t (&q)[4], const TileScales<T>& s, const float (&scale)[Map::kFragRows],
+                               int g) {
+    int sum[8];
+    if constexpr (T::kHalves) {
+        int high[8];
+        tile16<kRows>(sum, high, w, q);
+        LUCE_UNROLL
+        for (int i = 0; i < 8; i++) {
+            const typename T::Scales& of = s.of[Map::acc_row(i)];
+            p[i] = static_cast<float>(mad24(of.scale(g, 1), high[i], mad24(of.scale(g, 0), sum[i], 0)));
+        }
+    } else {
+        tile32<kRows, true, kSumBits>(sum, w, q);
+        LUCE_UNROLL
+        for (int i = 0; i < 8; i++) {
+            const float from = ops::from_bits(static_cast<uint32_t>(sum[i])), by = scale[Map::acc_row(i)];
+            p[i] = T::kBlock == 32 ? from - kSumStart : ops::fma(from, by, -kSumStart * by);
+        }
+    }
+}
+
+// What a lane adds up: its eight sums of each 16 outputs and 16 rows.
+template <int kOut, int kTiles> using TileChains = Chain[kOut][kTiles][8];
+
+// A group of the lane's outputs times all rows; `at`: the group's place in the first tile of 16 rows (params.h).
+template <class T, int kRows, int kOut, int kTiles>
+LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const uint32_t (&w)[kOut][4], const TileScales<T> (&s)[kOut], int g, const Rows& x, size_t at) {
+    const size_t tile_stride = static_cast<size_t>(x.columns / 32) * kTileRows;
+    const int lane = lane_id();
+    float scale[kOut][Map::kFragRows];
+    LUCE_UNROLL
+    for (int r = 0; r < kOut * Map::kFragRows; r++) {
+        const typename T::Scales& of = s[r / Map::kFragRows].of[r % Map::kFragRows];
+        scale[r / Map::kFragRows][r % Map::kFragRows] = T::kBlock == 256 && !T::kHalves ? static_cast<float>(of.scale(g, 0)) : 1.0f;
+    }
+    LUCE_UNROLL
+    for (int t = 0; t < kTiles; t++) {
+        if (t > 0) schedule_fence();
+        const size_t here = at + static_cast<size_t>(t) * tile_stride;
+        uint32_t q[4];
+        float d[8], extra[8] = {};
+        load_rows(q, x.q + here * 32, lane);
+        take_rows(d, x.d + here, lane);
+        if constexpr (T::kMin) take_rows(extra, x.sums + 2 * here + (T::kHalves ? kTileRows : 0), lane);
+        LUCE_UNROLL
+        for (int o = 0; o < kOut; o++) {
+            float p[8];
+            tile_products<T, kRows>(p, w[o], q, s[o], scale[o], g);
+            LUCE_UNROLL
+            for (int i = 0; i < 8; i++)
+                if (kRows > 8 || Map::kFragRows == 1 || i < 4)
+                    add_group<T>(c[o][t][i], s[o].of[Map::acc_row(i)], g, p[i], d[i], extra[i], ops::to_bits(extra[i]));
+        }
+    }
+}
+
+template <class T, int kOut> struct TileUnit {
+    TileGroup<T> raw[kUnitGroups][kOut];
+    TileScales<T> scales[T::kBlock == 256 ? 1 : kUnitGroups][kOut];
+};
+template <class T, int kOut, class Bytes> LUCE_DEVICE void load_tile_unit(TileUnit<T, kOut>& u, Bytes unit, int first_row) {
+    const int lane = lane_id();
+    LUCE_UNROLL
+    for (int o = 0; o < kOut; o++) {
+        if constexpr (T::kBlock == 256) u.scales[0][o].load(unit, first_row + 16 * o, lane);
+        LUCE_UNROLL
+        for (int g = 0; g < kUnitGroups; g++) {
+            load_tile_group<T>(u.raw[g][o], record_of<T>(unit, g), first_row + 16 * o, in_block<T>(g), lane);
+            if constexpr (T::kBlock == 32) u.scales[g][o].load(record_of<T>(unit, g), first_row + 16 * o, lane);
+        }
+    }
+}
+template <class T, int kOut> LUCE_DEVICE void decode_tile(uint32_t (&w)[kOut][4], const TileGroup<T> (&raw)[kOut], int g, const uint32_t* table) {
+    LUCE_UNROLL
+    for (int o = 0; o < kOut; o++) decode_tile_group<T>(raw[o], g, lane_id(), w[o], table);
+}
+
+// A unit's groups, of which `at` is the first's place.
+template <class T, int kRows, int kOut, int kTiles, class Bytes>
+LUCE_DEVICE void tile_unit(TileChains<kOut, kTiles>& c, Bytes unit, int first_row, const Rows& x, size_t at, const uint32_t* table) {
+    TileUnit<T, kOut> u;
+    load_tile_unit<T, kOut>(u, unit, first_row);
+    LUCE_UNROLL
+    for (int g = 0; g < kUnitGroups; g++) {
+        if (T::kBlock == 32 || T::kHalves || g % 2 == 0) schedule_fence();
+        uint32_t w[kOut][4];
+        decode_tile<T, kOut>(w, u.raw[g], in_block<T>(g), table);
+        tile_group<T, kRows, kOut, kTiles>(c, w, u.scales[T::kBlock == 256 ? 0 : g], in_block<T>(g), x, at + static_cast<size_t>(g * kTileRows));
+    }
+    LUCE_UNROLL
+    for (int i = 0; i < kOut * kTiles * 8; i++) {
+        const int o = i / (kTiles * 8), e = i % 8;
+        end_block<T>(c[o][i / 8 % kTiles][e], u.scales[0][o].of[Map::acc_row(e)]);
+    }
+}
+
+// Segment s; `at`: the place of its first group.
+template <class T, int kRows, int kOut, int kTiles>
+LUCE_DEVICE void tile_segment(TileChains<kOut, kTiles>& c, Ring<T>& ring, int first_row, int s, int groups, const Rows& x, size_t at, const uint32_t* table) {
+    const int whole = groups / kUnitGroups, lane = lane_id();
+    LUCE_ROLLED
+    for (int b = 0; b < whole; b++) {
+        const size_t here = at + static_cast<size_t>(b * kUnitGroups * kTileRows);
+        if constexpr (kOut == 2) {
+            tile_unit<T, kRows, kOut, kTiles>(c, ring.wait(), first_row, x, here, table);
+            ring.release();
+        } else {
+            const size_t unit = static_cast<size_t>(uniform(s * (kGroups / kUnitGroups) + b));  // hides the step: clang made a pointer for each load
+            tile_unit<T, kRows, kOut, kTiles>(c, ring.records + unit * unit_bytes<T>(), first_row, x, here, table);
+        }
+    }
+    if constexpr (T::kBlock == 32) {  // K need not be a multiple of 256
+        LUCE_ROLLED
+        for (int g = whole * kUnitGroups; g < groups; g++) {
+            const uint8_t* record = ring.records + static_cast<size_t>(s * kGroups + g) * T::kRecord;
+            TileGroup<T> raw[kOut];
+            TileScales<T> scales[kOut];
+            uint32_t w[kOut][4];
+            for (int o = 0; o < kOut; o++)
+                load_tile_group<T>(raw[o], record, first_row + 16 * o, 0, lane), scales[o].load(record, first_row + 16 * o, lane);
+            decode_tile<T, kOut>(w, raw, 0, table);
+            tile_group<T, kRows, kOut, kTiles>(c, w, scales, 0, x, at + static_cast<size_t>(g * kTileRows));
+        }
+    }
+}
+
+template <class T, int kRows> LUCE_DEVICE void matmul_tile(const MatmulArgs& a) {
+    constexpr int kOut = kAsyncCopies && kRows <= 16 ? 2 : 1, kOutputs = 16 * kOut, kTiles = (kRows + 15) / 16;
+    constexpr int kLine = kOutputs + 1, kSums = kTiles * 16 * kLine;  // a row and one place more: no bank conflicts
+    constexpr int kWave = kOut == 2 ? kRingSlots * unit_bytes<T>() : 0;
+    LUCE_DYNAMIC_SHARED(memory);  // [waves][kWave] ring, [slots][kSums] sums, [kRows * kOutputs] totals
+    LUCE_SHARED(uint32_t, table, T::kTableWords > 0 ? T::kTableWords : 1);
+    const auto [part, tile] = find_part(a);
+    const int lane = lane_id(), wave = uniform(thread_id() / 32), row = block_id_y() * kRows, first_row = tile * kOutputs % kRecordRows;
+    const int k = a.x.columns, segments = (k + ops::kSegment - 1) / ops::kSegment;
+    const size_t rows_at = static_cast<size_t>(row / kTileRows) * static_cast<size_t>(k / 32) * kTileRows;
+    float* sums = reinterpret_cast<float*>(memory + a.waves * kWave);
+    float* totals = sums + a.slots * kSums;
+    Ring<T> ring{memory + wave * kWave, part.weight + static_cast<size_t>(tile * kOutputs / kRecordRows) * static_cast<size_t>(k / T::kBlock) * T::kRecord,
+                 {wave, 0, a.waves, k / 256}, 0};
+    if constexpr (kOut == 2) ring.start();
+    T::fill_table(table, thread_id(), a.waves * 32);
+    if (T::kTableWords > 0) barrier();
+    for (int s0 = 0; s0 < segments; s0 += a.slots) {
+        const int slots = segments - s0 < a.slots ? segments - s0 : a.slots;
+        for (int slot = wave; slot < slots; slot += a.waves) {
+            const int s = s0 + slot, left = k / 32 - s * kGroups, groups = left < kGroups ? left : kGroups;
+            TileChains<kOut, kTiles> c = {};
+            tile_segment<T, kRows, kOut, kTiles>(c, ring, first_row, s, groups, a.x, rows_at + static_cast<size_t>(s * kGroups * kTileRows), table);
+            LUCE_UNROLL
+            for (int i = 0; i < kOut * kTiles * 8; i++) {
+                const int o = i / (kTiles * 8), t = i / 8 % kTiles, e = i % 8;
+                sums[slot * kSums + (t * 16 + Map::acc_r(lane, e)) * kLine + 16 * o + Map::frag_row(lane, Map::acc_row(e))] = c[o][t][e].acc;
+            }
+        }
+        barrier();
+        for (int i = thread_id(); i < kRows * kOutputs; i += a.waves * 32) {
+            const int at = i / kOutputs * kLine + i % kOutputs;
+            const float total = add_slots<kSums>(sums, at, slots, s0 == 0, s0 == 0 ? 0.0f : totals[i]);
+            if (s0 + slots == segments) put(a, part, row + i / kOutputs, tile * kOutputs + i % kOutputs, total);
+            else totals[i] = total;
+        }
+        if (s0 + slots < segments) barrier();
+    }
+}
+
+}  // namespace
+}  // namespace lucebox::hip
