@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+UNITS = {"sm_90": 132, "gfx1151": 40, "gfx906": 60}  # multiprocessors or compute units, where not 64
 PERIOD, RECORDED = 4, 8  # layers: three DeltaNet and one attention; two periods are recorded
 
 
@@ -59,6 +60,7 @@ def record(
             "FAKE_RECORD": str(folder / "record"),
             "FAKE_KERNELS": str(folder / "kernels"),
             "FAKE_BYTES": str(1 << 40),
+            "FAKE_UNITS": str(UNITS.get(chip, 64)),
         }
         subprocess.run([sys.executable, "-c", _ENGINE, json.dumps(asked)], env=env, check=True)
         return parse((folder / "record").read_text())
@@ -75,7 +77,8 @@ def parse(text: str) -> list[Launch]:
             uploads.add(int(fields[0], 16))
         else:
             calls.append((fields[0], [int(f) for f in fields[1:6]], [int(f, 16) for f in fields[6:]]))
-    start, size = max(spans, key=lambda span: span[1])  # the weights are one allocation, the largest
+    # The weights are one allocation, the one with most uploads.
+    start, size = max(spans, key=lambda span: sum(span[0] <= at < span[0] + span[1] for at in uploads))
     tensors = {
         at for at in uploads if start <= at < start + size
     }  # and the middles of large ones, at which nothing points

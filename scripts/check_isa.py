@@ -26,7 +26,7 @@ class Limit:
 
 # Matmuls of up to 16 rows keep 8 waves a SIMD (192 registers of wave32) with much room; a chip without matrix units uses dot instructions.
 LIMITS = [
-    Limit(r"luce_matmul_\w+_r[124]$", vgpr=136, dot=8),
+    Limit(r"luce_matmul_\w+_r[124]$", vgpr=144, dot=8),
     Limit(r"luce_matmul_\w+_r(8|16)$", vgpr=144, wmma=2),
     Limit(r"luce_matmul_\w+_r(32|64)$", vgpr=256, wmma=2),
     Limit(r"luce_attention_part_q8_0\w*$", vgpr=192, dot=1),

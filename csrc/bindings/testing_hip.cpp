@@ -36,9 +36,11 @@ py::tuple swiglu(const Floats& gate, const Floats& up, const std::string& device
     return on.result(y, extent(gate, 0));
 }
 
-py::list matmul(const std::vector<FileWeight>& weights, const Floats& x, const std::vector<Floats>& residual, const std::string& device,
+// shared: workgroups may share a tile's segments, which takes scratch.
+py::list matmul(const std::vector<FileWeight>& weights, const Floats& x, const std::vector<Floats>& residual, bool shared, const std::string& device,
                 const std::string& order) {
     DeviceArrays on(device, order);
+    if (shared) on.use_scratch({ops::kMaxRows, 1, 1, 1});
     const int rows = extent(x, 0), columns = extent(x, 1);
     ops::Matmul op{on.quantized(x), rows, static_cast<int>(weights.size()), {}, {}, !residual.empty()};
     for (size_t i = 0; i < weights.size(); i++) {
@@ -90,7 +92,7 @@ void init_testing_hip(py::module_& testing) {
     const auto order = py::arg("order") = "forward";
     t.def("norm", &norm, py::arg("x"), py::arg("weight"), py::arg("eps"), py::arg("select") = std::vector<int32_t>{}, device, order);
     t.def("swiglu", &swiglu, py::arg("gate"), py::arg("up"), device, order);
-    t.def("matmul", &matmul, py::arg("weights"), py::arg("x"), py::arg("residual") = std::vector<Floats>{}, device, order);
+    t.def("matmul", &matmul, py::arg("weights"), py::arg("x"), py::arg("residual") = std::vector<Floats>{}, py::arg("shared") = false, device, order);
     t.def("argmax", &argmax, py::arg("logits"), device, order);
     t.def("embed", &embed, py::arg("weight"), py::arg("ids"), py::arg("columns"), device, order);
     t.def("faulty", &faulty, py::arg("kernel"), py::arg("words"), order);

@@ -106,11 +106,59 @@ template <class T> struct Ring {
     }
 };
 
-// Sums of slots, in order, onto what the segments before them gave; [slot][kSums] of workgroup memory.
-template <int kSums> LUCE_DEVICE float add_slots(const float* sums, int at, int slots, bool first, float total) {
-    total = first ? sums[at] : total + sums[at];
-    for (int s = 1; s < slots; s++) total = total + sums[s * kSums + at];
+// A workgroup's segments of its tile: all, or its share of them.
+struct Cut {
+    int first, count, segments;
+};
+LUCE_DEVICE Cut cut_of(const MatmulArgs& a) {
+    const int segments = (a.x.columns + ops::kSegment - 1) / ops::kSegment, first = block_id_z() * segments / a.splits;
+    return {first, (block_id_z() + 1) * segments / a.splits - first, segments};
+}
+
+LUCE_DEVICE Walk walk_of(const Cut& cut, int wave, int waves, int k) {
+    const int end = (cut.first + cut.count) * (kGroups / kUnitGroups), units = k / 256;
+    return {cut.first + wave, 0, waves, end < units ? end : units};
+}
+
+// Sums of `n` slots, in order, onto what the segments before them gave.
+LUCE_DEVICE float add_slots(const float* sums, int stride, int n, bool first, float total) {
+    total = first ? sums[0] : total + sums[0];
+    for (int s = 1; s < n; s++) total = total + sums[s * stride];
     return total;
+}
+// The workgroup's sums, kValues a segment, go where all of its tile find them; who comes last gets them all, the others null. place: of a value in
+// a slot of `stride` floats.
+template <int kValues, class Place> LUCE_DEVICE const float* join_splits(const MatmulArgs& a, const Cut& cut, const float* sums, int stride, const Place& place) {
+    LUCE_SHARED(uint32_t, last, 1);
+    const int tile = block_id_y() * a.blocks + block_id();
+    float* all = a.partial + static_cast<size_t>(tile) * static_cast<size_t>(cut.segments) * kValues;
+    for (int i = thread_id(); i < cut.count * kValues; i += a.waves * 32) all[cut.first * kValues + i] = sums[i / kValues * stride + place(i % kValues)];
+    device_fence();
+    barrier();
+    if (thread_id() == 0) {
+        last[0] = atomic_next(a.arrived + tile) + 1 == static_cast<uint32_t>(a.splits);
+        if (last[0]) a.arrived[tile] = 0;  // for the next launch
+    }
+    barrier();
+    device_fence();
+    return last[0] ? all : nullptr;
+}
+// Adds up what the slots hold, the workgroup's segments s0 .. of its cut, and stores the tile with the last of them. totals: [kValues] between rounds.
+template <int kValues, class Place, class Put>
+LUCE_DEVICE void finish_slots(const MatmulArgs& a, const Cut& cut, int s0, int n, const float* sums, int stride, float* totals, const Place& place,
+                              const Put& put_value) {
+    const bool first = s0 == 0, last = s0 + n == cut.count;
+    if (a.splits > 1) {
+        const float* all = join_splits<kValues>(a, cut, sums, stride, place);
+        if (all)
+            for (int i = thread_id(); i < kValues; i += a.waves * 32) put_value(i, add_slots(all + i, kValues, cut.segments, true, 0));
+        return;
+    }
+    for (int i = thread_id(); i < kValues; i += a.waves * 32) {
+        const float total = add_slots(sums + place(i), stride, n, first, first ? 0.0f : totals[i]);
+        if (last) put_value(i, total);
+        else totals[i] = total;
+    }
 }
 
 }  // namespace

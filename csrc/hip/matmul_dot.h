@@ -139,20 +139,21 @@ template <class T, int kRows> LUCE_DEVICE void matmul_dot(const MatmulArgs& a) {
     LUCE_SHARED(Word4, table_memory, (T::kTableWords + 3) / 4 + 1);
     const auto [part, tile] = find_part(a);
     const int lane = lane_id(), wave = uniform(thread_id() / 32), row = block_id_y() * kRows;
-    const int k = a.x.columns, segments = (k + ops::kSegment - 1) / ops::kSegment;
+    const int k = a.x.columns;
+    const Cut cut = cut_of(a);
     const Staged<kRows> x{memory + wave * kWave};
     float* sums = reinterpret_cast<float*>(memory + a.waves * kWave);
     float* totals = sums + a.slots * kRows * 32;
     Ring<T> ring{x.at + kRows * kStagedRow, part.weight + static_cast<size_t>(tile) * static_cast<size_t>(k / T::kBlock) * T::kRecord,
-                 {wave, 0, a.waves, k / 256}, 0};
+                 walk_of(cut, wave, a.waves, k), 0};
     if constexpr (kAsyncCopies) ring.start();
     uint32_t* table = reinterpret_cast<uint32_t*>(table_memory);
     T::fill_table(table, thread_id(), a.waves * 32);
     if (T::kTableWords > 0) barrier();
-    for (int s0 = 0; s0 < segments; s0 += a.slots) {
-        const int slots = segments - s0 < a.slots ? segments - s0 : a.slots;
+    for (int s0 = 0; s0 < cut.count; s0 += a.slots) {
+        const int slots = cut.count - s0 < a.slots ? cut.count - s0 : a.slots;
         for (int slot = wave; slot < slots; slot += a.waves) {
-            const int s = s0 + slot, left = k / 32 - s * kGroups, groups = left < kGroups ? left : kGroups;
+            const int s = cut.first + s0 + slot, left = k / 32 - s * kGroups, groups = left < kGroups ? left : kGroups;
             Chain c[kRows] = {};
             stage<T, kRows>(x, a.x, row, s * kGroups, groups);
             wave_barrier();
@@ -161,12 +162,9 @@ template <class T, int kRows> LUCE_DEVICE void matmul_dot(const MatmulArgs& a) {
             wave_barrier();
         }
         barrier();
-        for (int i = thread_id(); i < kRows * 32; i += a.waves * 32) {
-            const float total = add_slots<kRows * 32>(sums, i, slots, s0 == 0, s0 == 0 ? 0.0f : totals[i]);
-            if (s0 + slots == segments) put(a, part, row + i / 32, tile * 32 + i % 32, total);
-            else totals[i] = total;
-        }
-        if (s0 + slots < segments) barrier();
+        finish_slots<kRows * 32>(a, cut, s0, slots, sums, kRows * 32, totals, [](int i) { return i; },
+                                 [&](int i, float total) { put(a, part, row + i / 32, tile * 32 + i % 32, total); });
+        if (s0 + slots < cut.count) barrier();
     }
 }
 

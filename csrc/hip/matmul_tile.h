@@ -199,19 +199,20 @@ template <class T, int kRows> LUCE_DEVICE void matmul_tile(const MatmulArgs& a) 
     LUCE_SHARED(uint32_t, table, T::kTableWords > 0 ? T::kTableWords : 1);
     const auto [part, tile] = find_part(a);
     const int lane = lane_id(), wave = uniform(thread_id() / 32), row = block_id_y() * kRows, first_row = tile * kOutputs % kRecordRows;
-    const int k = a.x.columns, segments = (k + ops::kSegment - 1) / ops::kSegment;
+    const int k = a.x.columns;
+    const Cut cut = cut_of(a);
     const size_t rows_at = static_cast<size_t>(row / kTileRows) * static_cast<size_t>(k / 32) * kTileRows;
     float* sums = reinterpret_cast<float*>(memory + a.waves * kWave);
     float* totals = sums + a.slots * kSums;
     Ring<T> ring{memory + wave * kWave, part.weight + static_cast<size_t>(tile * kOutputs / kRecordRows) * static_cast<size_t>(k / T::kBlock) * T::kRecord,
-                 {wave, 0, a.waves, k / 256}, 0};
+                 walk_of(cut, wave, a.waves, k), 0};
     if constexpr (kOut == 2) ring.start();
     T::fill_table(table, thread_id(), a.waves * 32);
     if (T::kTableWords > 0) barrier();
-    for (int s0 = 0; s0 < segments; s0 += a.slots) {
-        const int slots = segments - s0 < a.slots ? segments - s0 : a.slots;
+    for (int s0 = 0; s0 < cut.count; s0 += a.slots) {
+        const int slots = cut.count - s0 < a.slots ? cut.count - s0 : a.slots;
         for (int slot = wave; slot < slots; slot += a.waves) {
-            const int s = s0 + slot, left = k / 32 - s * kGroups, groups = left < kGroups ? left : kGroups;
+            const int s = cut.first + s0 + slot, left = k / 32 - s * kGroups, groups = left < kGroups ? left : kGroups;
             TileChains<kOut, kTiles> c = {};
             tile_segment<T, kRows, kOut, kTiles>(c, ring, first_row, s, groups, a.x, rows_at + static_cast<size_t>(s * kGroups * kTileRows), table);
             LUCE_UNROLL
@@ -221,13 +222,9 @@ template <class T, int kRows> LUCE_DEVICE void matmul_tile(const MatmulArgs& a) 
             }
         }
         barrier();
-        for (int i = thread_id(); i < kRows * kOutputs; i += a.waves * 32) {
-            const int at = i / kOutputs * kLine + i % kOutputs;
-            const float total = add_slots<kSums>(sums, at, slots, s0 == 0, s0 == 0 ? 0.0f : totals[i]);
-            if (s0 + slots == segments) put(a, part, row + i / kOutputs, tile * kOutputs + i % kOutputs, total);
-            else totals[i] = total;
-        }
-        if (s0 + slots < segments) barrier();
+        finish_slots<kRows * kOutputs>(a, cut, s0, slots, sums, kSums, totals, [](int i) { return i / kOutputs * kLine + i % kOutputs; },
+                                       [&](int i, float total) { put(a, part, row + i / kOutputs, tile * kOutputs + i % kOutputs, total); });
+        if (s0 + slots < cut.count) barrier();
     }
 }
 

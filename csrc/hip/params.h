@@ -67,6 +67,10 @@ struct MatmulArgs {
     int waves;     // of a workgroup
     int slots;     // segments whose sums workgroup memory holds, a multiple of waves
     int residual;  // y += product
+    int splits;    // workgroups that share a tile's segments (grid z); where more than one, slots is at least a workgroup's segments
+    int blocks;    // grid x
+    float* partial;     // [blocks * row groups][segments][values of a tile], where splits > 1
+    uint32_t* arrived;  // [blocks * row groups], zeros
     MatmulPart part[4];
 };
 

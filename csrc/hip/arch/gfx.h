@@ -37,6 +37,9 @@ template <int N> LUCE_DEVICE void stream_load(uint32_t (&v)[N], const uint8_t* p
         for (int i = 0; i < N; i++) v[i] = t[i];
     }
 }
+// Orders a workgroup's accesses to device memory for all others; counts in device memory: the value before.
+LUCE_DEVICE void device_fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+LUCE_DEVICE uint32_t atomic_next(uint32_t* p) { return __hip_atomic_fetch_add(p, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 LUCE_DEVICE float inverse_sqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 // a * b + c, a and b within 24 signed bits: full rate, where a 32-bit product is not.
 LUCE_DEVICE int mad24(int a, int b, int c) {

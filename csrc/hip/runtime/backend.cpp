@@ -91,7 +91,7 @@ ops::Weight HipBackend::prepare(const gguf::Tensor& tensor, uint8_t* packed) {
 }
 
 uint64_t HipBackend::scratch_bytes(const ops::Limits& limits) const { 
-    return batch_bytes(limits) + best_bytes(limits) + part_bytes(limits) + candidate_bytes(limits);
+    return batch_bytes(limits) + best_bytes(limits) + part_bytes(limits) + candidate_bytes(limits) + kPartialBytes + kArrivals * sizeof(uint32_t);
 }
 
 void HipBackend::use_scratch(const ops::Limits& limits, void* scratch) {
@@ -103,6 +103,9 @@ void HipBackend::use_scratch(const ops::Limits& limits, void* scratch) {
     best_ = reinterpret_cast<Best*>(at + batch_bytes(limits));
     parts_ = reinterpret_cast<float*>(at + batch_bytes(limits) + best_bytes(limits));
     candidates_ = reinterpret_cast<Best*>(at + batch_bytes(limits) + best_bytes(limits) + part_bytes(limits));
+    partial_ = reinterpret_cast<float*>(at + batch_bytes(limits) + best_bytes(limits) + part_bytes(limits) + candidate_bytes(limits));
+    arrived_ = reinterpret_cast<uint32_t*>(partial_ + kPartialBytes / sizeof(float));
+    device_->clear(arrived_, kArrivals * sizeof(uint32_t));
 }
 
 }  // namespace lucebox::hip

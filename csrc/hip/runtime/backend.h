@@ -76,6 +76,8 @@ private:
     Best* best_ = nullptr;                   // scratch: [max_rows, kArgmaxParts]
     float* parts_ = nullptr;                 // scratch: attention's partial results
     Best* candidates_ = nullptr;             // scratch: [max_rows, kTopKParts, kCandidates]
+    float* partial_ = nullptr;               // scratch: sums of matmul tiles that several workgroups share,
+    uint32_t* arrived_ = nullptr;            // and how many of these have come
 };
 
 Rows rows_of(const ops::Acts& acts);

@@ -18,8 +18,9 @@ void HipBackend::matmul(const ops::Matmul& op) {
         if (done[i]) continue;
         const bool floats = gguf::is_float(type);
         const int unit_bytes = floats ? 0 : static_cast<int>(hip::packed_bytes(type, 32, 256));
-        const MatmulPlan plan = plan_matmul(device_->arch(), device_->shared_bytes(), op.rows, op.acts.columns, unit_bytes);
-        MatmulArgs args{rows_of(op.acts), op.rows, 0, plan.waves, plan.slots, op.residual, {}};
+        MatmulPlan plan = plan_matmul(device_->arch(), device_->shared_bytes(), op.rows, op.acts.columns, unit_bytes);
+        MatmulArgs args{.x = rows_of(op.acts), .rows = op.rows, .parts = 0, .waves = 0, .slots = 0, .residual = op.residual, .splits = 1, .blocks = 0,
+                        .partial = partial_, .arrived = arrived_, .part = {}};
         int blocks = 0;
         for (int j = i; j < op.weights; j++) {
             const ops::Weight& w = op.weight[j];
@@ -31,8 +32,13 @@ void HipBackend::matmul(const ops::Matmul& op) {
             blocks += ceil_div(w.rows, floats ? kFloatOutputs : plan.outputs);
         }
         const std::string kernel = join("luce_matmul_", std::string(gguf::type_info(type).name));
-        if (floats) launch(kernel, grid(blocks, ceil_div(op.rows, kFloatRows)), 256, args);
-        else launch(join(kernel, "_r", plan.rows), grid(blocks, plan.row_groups), 32 * plan.waves, args, plan.shared_bytes);
+        if (floats) {
+            launch(kernel, grid(blocks, ceil_div(op.rows, kFloatRows)), 256, args);
+            continue;
+        }
+        if (partial_) plan = split_matmul(plan, blocks, op.acts.columns, device_->compute_units());
+        args.waves = plan.waves, args.slots = plan.slots, args.splits = plan.splits, args.blocks = blocks;
+        launch(join(kernel, "_r", plan.rows), grid(blocks, plan.row_groups, plan.splits), 32 * plan.waves, args, plan.shared_bytes());
     }
 }
 

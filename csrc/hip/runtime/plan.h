@@ -22,7 +22,9 @@ struct MatmulPlan {
     int outputs;       // a workgroup's
     int row_groups;    // grid y
     int waves, slots;  // slots: segments whose sums workgroup memory holds
-    uint32_t shared_bytes;
+    int splits;        // workgroups that share a tile's segments, grid z
+    int wave_bytes, slot_bytes, totals_bytes;  // of workgroup memory
+    uint32_t shared_bytes() const { return static_cast<uint32_t>(waves * wave_bytes + slots * slot_bytes + totals_bytes); }
 };
 // unit_bytes: of 32 outputs and 256 columns (runtime/pack.h).
 inline MatmulPlan plan_matmul(Arch arch, int shared_limit, int rows, int columns, int unit_bytes) {
@@ -32,13 +34,27 @@ inline MatmulPlan plan_matmul(Arch arch, int shared_limit, int rows, int columns
     const bool dot = p.rows <= 4, ring = arch == Arch::kNvidia && p.rows <= 16;
     p.outputs = dot || ring ? 32 : 16;
     p.row_groups = ceil_div(rows, p.rows);
-    const int wave = (dot ? p.rows * 32 * 40 : 0) + (ring ? 2 * unit_bytes : 0);
-    const int slot = 4 * (dot ? p.rows * 32 : ceil_div(p.rows, 16) * 16 * (p.outputs + 1)), totals = 4 * p.rows * p.outputs;
-    const int most = std::clamp((shared_limit - 4096 - totals) / (wave + slot), 1, kMatmulWaves);  // 4 KB: the kernels' tables
-    const int segments = ceil_div(columns, ops::kSegment), rounds = ceil_div(segments, most);
+    p.wave_bytes = (dot ? p.rows * 32 * 40 : 0) + (ring ? 2 * unit_bytes : 0);
+    p.slot_bytes = 4 * (dot ? p.rows * 32 : ceil_div(p.rows, 16) * 16 * (p.outputs + 1)), p.totals_bytes = 4 * p.rows * p.outputs;
+    const int room = shared_limit - 4096 - p.totals_bytes;  // 4 KB: the kernels' tables
+    const int segments = ceil_div(columns, ops::kSegment), rounds = ceil_div(segments, std::clamp(room / (p.wave_bytes + p.slot_bytes), 1, kMatmulWaves));
     p.waves = ceil_div(segments, rounds);  // 5 for 5,120 columns, 6 for 6,144 and 17,408: the waves divide the segments
-    p.slots = p.waves * std::clamp(std::min(24 * 1024, shared_limit - 4096 - totals - p.waves * wave) / (slot * p.waves), 1, rounds);
-    p.shared_bytes = static_cast<uint32_t>(p.waves * wave + p.slots * slot + totals);
+    p.slots = p.waves * std::clamp(std::min(24 * 1024, room - p.waves * p.wave_bytes) / (p.slot_bytes * p.waves), 1, rounds);
+    p.splits = 1;
+    return p;
+}
+
+// Where tiles are fewer than two a multiprocessor, several workgroups share a tile: 160 tiles of 17 segments leave 28 of 132 multiprocessors with
+// twice the work of the others. Their sums meet in kPartialBytes of device memory, at kArrivals counters.
+inline constexpr uint64_t kPartialBytes = 8 << 20;
+inline constexpr int kArrivals = 4096;
+inline MatmulPlan split_matmul(MatmulPlan p, int blocks, int columns, int compute_units) {
+    const int segments = ceil_div(columns, ops::kSegment), groups = blocks * p.row_groups;
+    const uint64_t bytes = static_cast<uint64_t>(groups) * static_cast<uint64_t>(segments) * static_cast<uint64_t>(4 * p.rows * p.outputs);
+    if (blocks >= 2 * compute_units || groups > kArrivals || bytes > kPartialBytes) return p;
+    const int each = ceil_div(segments, std::min(segments, ceil_div(7 * compute_units / 2, blocks)));  // segments of a workgroup
+    if (each > p.waves || each == segments) return p;
+    p.waves = p.slots = each, p.splits = ceil_div(segments, each);
     return p;
 }
 

@@ -62,7 +62,12 @@ int NAME(hipGetDeviceCount, cuDeviceGetCount)(int* n) {
     return *n ? 0 : kNoDevice;
 }
 int NAME(hipDeviceGetName, cuDeviceGetName)(char* name, int n, int device) { return snprintf(name, (size_t)n, "Fake %d", device), 0; }
-int NAME(hipDeviceGetAttribute, cuDeviceGetAttribute)(int* value, int attribute, int device) { return (void)attribute, (void)device, *value = 64, 0; }
+int NAME(hipDeviceGetAttribute, cuDeviceGetAttribute)(int* value, int attribute, int device) {
+    const int shared_bytes = 97;  // CUDA's number for the workgroup memory that a launch may take
+    const char* units = getenv("FAKE_UNITS");
+    *value = attribute == shared_bytes ? 227 << 10 : units ? atoi(units) : 64;
+    return (void)device, 0;
+}
 int NAME(hipMemGetInfo, cuMemGetInfo_v2)(size_t* free, size_t* total) {
     const char* bytes = getenv("FAKE_BYTES");
     *total = bytes ? strtoull(bytes, NULL, 10) : (size_t)1 << 34;
