@@ -69,11 +69,15 @@ LUCE_DEVICE int dot_group(const uint32_t (&lo)[4], const uint32_t (&hi)[4], cons
 }
 template <class T> LUCE_DEVICE int dot_group_levels(const typename T::template Raw<4>& raw, const Word4& a, const Word4& b, const typename T::Scales& s, int g,
                                  const uint32_t* table) {
-    const Word4 t = *reinterpret_cast<const Word4*>(table + 4 * lane_id());
-    const SplitLevels levels = {{t.x, t.y}, {t.z, t.w}};
+    const SplitLevels levels = lane_levels(table);
+    const uint32_t x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
     int low = 0, high = 0;
-    dot_levels(raw.q[0], levels, a.x, a.y, low, high), dot_levels(raw.q[1], levels, a.z, a.w, low, high);
-    dot_levels(raw.q[2], levels, b.x, b.y, low, high), dot_levels(raw.q[3], levels, b.z, b.w, low, high);
+    LUCE_UNROLL
+    for (int i = 0; i < 4; i++) {
+        uint32_t l[2], h[2];
+        pick_levels(raw.q[i], levels, l, h);
+        low = dot4(l[1], x[2 * i + 1], dot4(l[0], x[2 * i], low)), high = dot4(h[1], x[2 * i + 1], dot4(h[0], x[2 * i], high));
+    }
     return T::kBlock == 32 ? low + high : mad24(s.scale(g, 0), low + high, 0);
 }
 // Group `at` of the segment, g of its block.

@@ -53,6 +53,27 @@ template <class T> struct TileScales {
         for (int r = 0; r < Map::kFragRows; r++) of[r].load(record, first_row + Map::frag_row(lane, r));
     }
 };
+// Of a type with 16 levels, levels may be picked in the nibbles' own order from two tables, which takes a product each; a lane's chunk of activations
+// is put into that order.
+template <class T, int kRows> LUCE_DEVICE constexpr int level_parts() { return kSplitLevels && T::kLevels && kRows <= 16 ? 2 : 1; }
+template <int kParts> LUCE_DEVICE void order_rows(uint32_t (&x)[4]) {
+    if constexpr (kParts == 2) {
+        LUCE_UNROLL
+        for (int r = 0; r < 2; r++) {
+            const uint32_t low = x[r], high = x[2 + r];
+            x[r] = perm(high, low, 0x05010400u), x[2 + r] = perm(high, low, 0x07030602u);
+        }
+    }
+}
+template <class T> LUCE_DEVICE void pick_tile_group(const TileGroup<T>& t, uint32_t (&low)[4], uint32_t (&high)[4], const uint32_t* table) {
+    const SplitLevels levels = lane_levels(table);
+    LUCE_UNROLL
+    for (int r = 0; r < 2; r++) {
+        uint32_t l[2], h[2];
+        pick_levels(t.raw[r].q[0], levels, l, h);
+        low[r] = l[0], low[2 + r] = l[1], high[r] = h[0], high[2 + r] = h[1];
+    }
+}
 template <class T> LUCE_DEVICE void decode_tile_group(const TileGroup<T>& t, int g, int lane, uint32_t (&w)[4], const uint32_t* table) {
     LUCE_UNROLL
     for (int r = 0; r < Map::kFragRows; r++) {
@@ -63,21 +84,25 @@ template <class T> LUCE_DEVICE void decode_tile_group(const TileGroup<T>& t, int
     }
 }
 
+// A lane's weights of a group and 16 outputs, in parts that add up.
+template <int kParts> using TileWeights = uint32_t[kParts][4];
+
 // P of the contract as floats: 16 outputs times 16 rows. scale: of the lane's outputs, for blocks of 256 with one scale a group.
-template <class T, int kRows>
-LUCE_DEVICE void tile_products(float (&p)[8], const uint32_t (&w)[4], const uint32_t (&q)[4], const TileScales<T>& s, const float (&scale)[Map::kFragRows],
+template <class T, int kRows, int kParts>
+LUCE_DEVICE void tile_products(float (&p)[8], const TileWeights<kParts>& w, const uint32_t (&q)[4], const TileScales<T>& s, const float (&scale)[Map::kFragRows],
                                int g) {
     int sum[8];
     if constexpr (T::kHalves) {
         int high[8];
-        tile16<kRows>(sum, high, w, q);
+        tile16<kRows>(sum, high, w[0], q);
         LUCE_UNROLL
         for (int i = 0; i < 8; i++) {
             const typename T::Scales& of = s.of[Map::acc_row(i)];
             p[i] = static_cast<float>(mad24(of.scale(g, 1), high[i], mad24(of.scale(g, 0), sum[i], 0)));
         }
     } else {
-        tile32<kRows, true, kSumBits>(sum, w, q);
+        tile32<kRows, true, kSumBits>(sum, w[0], q);
+        if constexpr (kParts == 2) tile32<kRows, true, 0, true>(sum, w[1], q);
         LUCE_UNROLL
         for (int i = 0; i < 8; i++) {
             const float from = ops::from_bits(static_cast<uint32_t>(sum[i])), by = scale[Map::acc_row(i)];
@@ -90,8 +115,8 @@ LUCE_DEVICE void tile_products(float (&p)[8], const uint32_t (&w)[4], const uint
 template <int kOut, int kTiles> using TileChains = Chain[kOut][kTiles][8];
 
 // A group of the lane's outputs times all rows; `at`: the group's place in the first tile of 16 rows (params.h).
-template <class T, int kRows, int kOut, int kTiles>
-LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const uint32_t (&w)[kOut][4], const TileScales<T> (&s)[kOut], int g, const Rows& x, size_t at) {
+template <class T, int kRows, int kOut, int kTiles, int kParts>
+LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const TileWeights<kParts> (&w)[kOut], const TileScales<T> (&s)[kOut], int g, const Rows& x, size_t at) {
     const size_t tile_stride = static_cast<size_t>(x.columns / 32) * kTileRows;
     const int lane = lane_id();
     float scale[kOut][Map::kFragRows];
@@ -107,12 +132,13 @@ LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const uint32_t (&w)[kOu
         uint32_t q[4];
         float d[8], extra[8] = {};
         load_rows(q, x.q + here * 32, lane);
+        order_rows<kParts>(q);
         take_rows(d, x.d + here, lane);
         if constexpr (T::kMin) take_rows(extra, x.sums + 2 * here + (T::kHalves ? kTileRows : 0), lane);
         LUCE_UNROLL
         for (int o = 0; o < kOut; o++) {
             float p[8];
-            tile_products<T, kRows>(p, w[o], q, s[o], scale[o], g);
+            tile_products<T, kRows, kParts>(p, w[o], q, s[o], scale[o], g);
             LUCE_UNROLL
             for (int i = 0; i < 8; i++)
                 if (kRows > 8 || Map::kFragRows == 1 || i < 4)
@@ -137,9 +163,13 @@ template <class T, int kOut, class Bytes> LUCE_DEVICE void load_tile_unit(TileUn
         }
     }
 }
-template <class T, int kOut> LUCE_DEVICE void decode_tile(uint32_t (&w)[kOut][4], const TileGroup<T> (&raw)[kOut], int g, const uint32_t* table) {
+template <class T, int kOut, int kParts>
+LUCE_DEVICE void decode_tile(TileWeights<kParts> (&w)[kOut], const TileGroup<T> (&raw)[kOut], int g, const uint32_t* table) {
     LUCE_UNROLL
-    for (int o = 0; o < kOut; o++) decode_tile_group<T>(raw[o], g, lane_id(), w[o], table);
+    for (int o = 0; o < kOut; o++) {
+        if constexpr (kParts == 2) pick_tile_group<T>(raw[o], w[o][0], w[o][1], table);
+        else decode_tile_group<T>(raw[o], g, lane_id(), w[o][0], table);
+    }
 }
 
 // A unit's groups, of which `at` is the first's place.
@@ -150,9 +180,10 @@ LUCE_DEVICE void tile_unit(TileChains<kOut, kTiles>& c, Bytes unit, int first_ro
     LUCE_UNROLL
     for (int g = 0; g < kUnitGroups; g++) {
         if (T::kBlock == 32 || T::kHalves || g % 2 == 0) schedule_fence();
-        uint32_t w[kOut][4];
-        decode_tile<T, kOut>(w, u.raw[g], in_block<T>(g), table);
-        tile_group<T, kRows, kOut, kTiles>(c, w, u.scales[T::kBlock == 256 ? 0 : g], in_block<T>(g), x, at + static_cast<size_t>(g * kTileRows));
+        constexpr int kParts = level_parts<T, kRows>();
+        TileWeights<kParts> w[kOut];
+        decode_tile<T, kOut, kParts>(w, u.raw[g], in_block<T>(g), table);
+        tile_group<T, kRows, kOut, kTiles, kParts>(c, w, u.scales[T::kBlock == 256 ? 0 : g], in_block<T>(g), x, at + static_cast<size_t>(g * kTileRows));
     }
     LUCE_UNROLL
     for (int i = 0; i < kOut * kTiles * 8; i++) {
@@ -182,11 +213,12 @@ LUCE_DEVICE void tile_segment(TileChains<kOut, kTiles>& c, Ring<T>& ring, int fi
             const uint8_t* record = ring.records + static_cast<size_t>(s * kGroups + g) * T::kRecord;
             TileGroup<T> raw[kOut];
             TileScales<T> scales[kOut];
-            uint32_t w[kOut][4];
+            constexpr int kParts = level_parts<T, kRows>();
+            TileWeights<kParts> w[kOut];
             for (int o = 0; o < kOut; o++)
                 load_tile_group<T>(raw[o], record, first_row + 16 * o, 0, lane), scales[o].load(record, first_row + 16 * o, lane);
-            decode_tile<T, kOut>(w, raw, 0, table);
-            tile_group<T, kRows, kOut, kTiles>(c, w, scales, 0, x, at + static_cast<size_t>(g * kTileRows));
+            decode_tile<T, kOut, kParts>(w, raw, 0, table);
+            tile_group<T, kRows, kOut, kTiles, kParts>(c, w, scales, 0, x, at + static_cast<size_t>(g * kTileRows));
         }
     }
 }
@@ -196,7 +228,7 @@ template <class T, int kRows> LUCE_DEVICE void matmul_tile(const MatmulArgs& a) 
     constexpr int kLine = kOutputs + 1, kSums = kTiles * 16 * kLine;  // a row and one place more: no bank conflicts
     constexpr int kWave = kOut == 2 ? kRingSlots * unit_bytes<T>() : 0;
     LUCE_DYNAMIC_SHARED(memory);  // [waves][kWave] ring, [slots][kSums] sums, [kRows * kOutputs] totals
-    LUCE_SHARED(uint32_t, table, T::kTableWords > 0 ? T::kTableWords : 1);
+    LUCE_SHARED(Word4, table_memory, (T::kTableWords + 3) / 4 + 1);
     const auto [part, tile] = find_part(a);
     const int lane = lane_id(), wave = uniform(thread_id() / 32), row = block_id_y() * kRows, first_row = tile * kOutputs % kRecordRows;
     const int k = a.x.columns;
@@ -207,6 +239,7 @@ template <class T, int kRows> LUCE_DEVICE void matmul_tile(const MatmulArgs& a) 
     Ring<T> ring{memory + wave * kWave, part.weight + static_cast<size_t>(tile * kOutputs / kRecordRows) * static_cast<size_t>(k / T::kBlock) * T::kRecord,
                  walk_of(cut, wave, a.waves, k), 0};
     if constexpr (kOut == 2) ring.start();
+    uint32_t* table = reinterpret_cast<uint32_t*>(table_memory);
     T::fill_table(table, thread_id(), a.waves * 32);
     if (T::kTableWords > 0) barrier();
     for (int s0 = 0; s0 < cut.count; s0 += a.slots) {

@@ -77,11 +77,11 @@ LUCE_DEVICE constexpr SplitLevels split_levels(const Levels& levels) {
     }
     return s;
 }
-// Adds the levels of a word's eight nibbles times activations in the nibbles' order, in two parts.
-template <class Split> LUCE_DEVICE void dot_levels(uint32_t q, const Split& t, uint32_t x0, uint32_t x1, int& low, int& high) {
+// Levels of a word's eight nibbles in their order, in the two parts. (Only chips that have `pick` make this.)
+template <class Split> LUCE_DEVICE void pick_levels(uint32_t q, const Split& t, uint32_t (&low)[2], uint32_t (&high)[2]) {
     const uint32_t far = q ^ 0x88888888u;
-    low = dot4(pick(t.low[1], t.low[0], q), x0, low), high = dot4(pick(t.high[1], t.high[0], far), x0, high);
-    low = dot4(pick(t.low[1], t.low[0], q >> 16), x1, low), high = dot4(pick(t.high[1], t.high[0], far >> 16), x1, high);
+    low[0] = pick(t.low[1], t.low[0], q), low[1] = pick(t.low[1], t.low[0], q >> 16);
+    high[0] = pick(t.high[1], t.high[0], far), high[1] = pick(t.high[1], t.high[0], far >> 16);
 }
 
 // The split levels in workgroup memory, a copy for each lane: of a value that is the same for all, the compiler makes a copy for every use.
@@ -92,6 +92,10 @@ template <class T> struct LevelsTable {
         for (int i = thread; i < kTableWords; i += threads) table[i] = i % 4 == 0 ? s.low[0] : i % 4 == 1 ? s.low[1] : i % 4 == 2 ? s.high[0] : s.high[1];
     }
 };
+LUCE_DEVICE SplitLevels lane_levels(const uint32_t* table) {
+    const Word4 t = *reinterpret_cast<const Word4*>(table + 4 * lane_id());
+    return {{t.x, t.y}, {t.z, t.w}};
+}
 
 struct NoTable {
     static constexpr int kTableWords = 0;

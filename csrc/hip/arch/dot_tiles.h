@@ -20,8 +20,9 @@ LUCE_DEVICE void add_half_tile(int (&d)[8], int first, const uint32_t (&w)[4], c
             d[i] = dot4(own ? w[first + 1] : far1, x1, d[i]);
         }
 }
-template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
-    for (int i = 0; i < 8; i++) d[i] = kStart;
+template <int kRows, bool kSigned = true, int kStart = 0, bool kOnto = false>
+LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+    for (int i = 0; i < 8; i++) d[i] = kOnto ? d[i] : kStart;
     if (kSigned) {
         add_half_tile(d, 0, w, x), add_half_tile(d, 2, w, x);
         return;

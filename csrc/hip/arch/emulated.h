@@ -74,8 +74,9 @@ template <bool kSigned> LUCE_DEVICE void wmma(int (&d)[8], const uint32_t* w, co
     emulator::wmma_gfx11(d, b, a, kSigned);
 #endif
 }
-template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
-    for (int i = 0; i < 8; i++) d[i] = kStart;
+template <int kRows, bool kSigned = true, int kStart = 0, bool kOnto = false>
+LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+    for (int i = 0; i < 8; i++) d[i] = kOnto ? d[i] : kStart;
     wmma<kSigned>(d, w, x), wmma<kSigned>(d, w + 2, x + 2);
 }
 template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
@@ -84,8 +85,9 @@ template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const u
 }
 #elif LUCE_EMULATED_CHIP == 90
 struct Map : MapNvidia {};
-template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
-    for (int i = 0; i < 8; i++) d[i] = kStart;
+template <int kRows, bool kSigned = true, int kStart = 0, bool kOnto = false>
+LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+    for (int i = 0; i < 8; i++) d[i] = kOnto ? d[i] : kStart;
     for (int h = 0; h < 2; h++) {
         emulator::mma_16816(d, w + 2 * h, x[2 * h], kSigned);
         if (kRows > 8) emulator::mma_16816(d + 4, w + 2 * h, x[2 * h + 1], kSigned);

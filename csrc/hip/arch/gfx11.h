@@ -18,8 +18,10 @@ template <bool kSigned> LUCE_DEVICE Int8 wmma(uint32_t x0, uint32_t x1, uint32_t
     const bool upper = lane_in_wave32() >= 16;
     return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, both_halves(x0, x1, upper), kSigned, both_halves(w0, w1, upper), c, false);
 }
-template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+template <int kRows, bool kSigned = true, int kStart = 0, bool kOnto = false> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
     Int8 c = Int8{} + kStart;
+    if (kOnto)
+        for (int i = 0; i < 8; i++) c[i] = d[i];
     c = wmma<kSigned>(x[0], x[1], w[0], w[1], c);
     c = wmma<kSigned>(x[2], x[3], w[2], w[3], c);
     for (int i = 0; i < 8; i++) d[i] = c[i];

@@ -59,17 +59,18 @@ LUCE_DEVICE void lut16(uint32_t q, const uint32_t (&t)[4], uint32_t& lo, uint32_
     lo = __byte_perm(a, b, 0x6420), hi = __byte_perm(a, b, 0x7531);
 }
 
-template <int kRows, bool kSigned = true, int kStart = 0> LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
+template <int kRows, bool kSigned = true, int kStart = 0, bool kOnto = false>
+LUCE_DEVICE void tile32(int (&d)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
 #define LUCE_MMA32(type, first, x0, x1) \
-    asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};" \
-        : "=r"(d[first]), "=r"(d[first + 1]), "=r"(d[first + 2]), "=r"(d[first + 3]) \
-        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1), "r"(kStart))
+    asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};" \
+        : "+r"(d[first]), "+r"(d[first + 1]), "+r"(d[first + 2]), "+r"(d[first + 3]) \
+        : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1))
+    if constexpr (!kOnto)
+        for (int i = 0; i < 8; i++) d[i] = kRows > 8 || i < 4 ? kStart : 0;
     if constexpr (kSigned) LUCE_MMA32("s8", 0, x[0], x[2]);
     else LUCE_MMA32("u8", 0, x[0], x[2]);
     if constexpr (kRows > 8 && kSigned) LUCE_MMA32("s8", 4, x[1], x[3]);
     if constexpr (kRows > 8 && !kSigned) LUCE_MMA32("u8", 4, x[1], x[3]);
-    if constexpr (kRows <= 8)
-        for (int i = 4; i < 8; i++) d[i] = 0;
 #undef LUCE_MMA32
 }
 template <int kRows> LUCE_DEVICE void tile16(int (&d0)[8], int (&d1)[8], const uint32_t (&w)[4], const uint32_t (&x)[4]) {
