@@ -31,6 +31,7 @@ void Decoder::begin(int slot, const SequenceParams& params, std::span<const int3
     spec::check(params.penalties, vocab);
     LUCE_CHECK(params.min_tokens >= 0, kRequest, "min_tokens is ", params.min_tokens, "; it may be 0 or more");
     LUCE_CHECK(params.logprobs >= -1 && params.logprobs <= vocab, kRequest, "logprobs is ", params.logprobs, "; it may be -1 (none) to ", vocab);
+    LUCE_CHECK(params.selector == spec::Selector::kWalk || engine_.drafts(), kRequest, "selector chooses among a drafter's candidates, and the engine has no drafter");
     LUCE_CHECK(params.draft_width == 0 || engine_.drafts(), kRequest, "draft_width is ", params.draft_width, ", and the engine has no drafter");
     LUCE_CHECK(params.draft_width == 0 || (params.draft_width >= 2 && params.draft_width <= 2 * engine_.drafter().block_size), kRequest, "draft_width is ",
                params.draft_width, "; this drafter was trained with ", engine_.drafter().block_size, ", and 2 to ", 2 * engine_.drafter().block_size, " are possible");

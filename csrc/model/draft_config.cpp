@@ -12,7 +12,7 @@ using gguf::File;
 using gguf::Tensor;
 using gguf::ValueType;
 
-constexpr int kMostTaps = 16, kMostRank = 1024, kMostBlock = 16, kTrainedWindow = 2048;
+constexpr int kMostTaps = 16, kMostRank = 1024, kMostBlock = 16, kTrainedWindow = 2048, kMostWindow = 1 << 24;
 constexpr std::string_view kLlama = "dflash", kOwn[] = {"qwen35-dflash-draft", "dflash-draft", "gemma4-dflash-draft"};
 
 bool own_layout(const std::string& architecture) { return std::ranges::find(kOwn, architecture) != std::end(kOwn); }
@@ -55,7 +55,7 @@ void read_windows(const File& file, const Keys& keys, const Names& names, DraftC
     const auto layers = static_cast<size_t>(c.layers);
     const bool given = keys.has("attention.sliding_window");
     c.window_given = given;
-    const int window = given ? static_cast<int>(file.integer(keys.name("attention.sliding_window"), 0, INT32_MAX)) : c.version == 2 ? kTrainedWindow : 0;
+    const int window = given ? static_cast<int>(file.integer(keys.name("attention.sliding_window"), 0, kMostWindow)) : c.version == 2 ? kTrainedWindow : 0;
     const gguf::Array* pattern = file.find_array(keys.name("attention.sliding_window_pattern"), {ValueType::Bool});
     if (pattern && pattern->count() != layers) keys.fail("attention.sliding_window_pattern", join("has ", pattern->count(), " flags; the drafter has ", c.layers, " layers"));
     const std::optional<bool> causal = file.find_flag(keys.name(names.causal()));

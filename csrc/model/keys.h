@@ -26,8 +26,9 @@ public:
     // What the model has is another size than the ops can compute.
     int bounded(std::string_view key, int most, int multiple) const {
         const int x = integer(key);
-        if (x > most || x % multiple != 0) unsupported(file_, join(name(key), " is ", x, "; multiples of ", multiple, " up to ", most, " are supported"));
-        return x;
+        if (x <= most && x % multiple == 0) return x;
+        const std::string range = multiple == 1 ? join("1 to ", most) : join("multiples of ", multiple, " up to ", most);
+        unsupported(file_, join(name(key), " is ", x, "; ", range, " are supported"));
     }
     void exactly(std::string_view key, int wanted) const {
         if (const int x = integer(key); x != wanted) unsupported(file_, join(name(key), " is ", x, "; only ", wanted, " is supported"));

@@ -6,8 +6,10 @@ import math
 import os
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,11 @@ def load(
     tokenizer = Tokenizer(file.metadata, file=file.path)
     if draft is None and draft_block_size is not None:
         raise RequestError(f"draft_block_size: {draft_block_size}, and no drafter was given")
+    numbers = {"max_ctx": max_ctx, "threads": threads, "draft_block_size": draft_block_size, "slots": slots}
+    for name, number in numbers.items():
+        least = 0 if name == "threads" else 1
+        if number is not None and not (isinstance(number, int) and least <= number < 1 << 31):
+            raise RequestError(f"{name}: {number!r}; an integer of at least {least} was expected")
     drafter = None if draft is None else _core.GGUFFile(draft_path(draft))
     if drafter is not None:
         fingerprint.check(drafter, file)
@@ -148,6 +155,7 @@ class Engine:
         """Rows of a drafted block, 0 without a drafter."""
         self._core: _core.Engine | None = core
         self._slot = threading.Lock()
+        self._active: weakref.ref[Generation | DraftedSequence] | None = None
 
     def generate(
         self,
@@ -192,10 +200,10 @@ class Engine:
             repetition_penalty=repetition_penalty,
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
-            logit_bias=logit_bias or {},
+            logit_bias={} if logit_bias is None else logit_bias,
             seed=seed,
             max_tokens=max_tokens,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=_stops(stop),
             ignore_eos=ignore_eos,
             speculative=speculative,
             lookup=lookup,
@@ -229,7 +237,9 @@ class Engine:
         release = self._claim()
         try:
             core.reset(0)
-            return Generation(core, self.tokenizer, ids, options, splitter=splitter, release=release)
+            generation = Generation(core, self.tokenizer, ids, options, splitter=splitter, release=release)
+            self._active = weakref.ref(generation)
+            return generation
         except BaseException:
             release()
             raise
@@ -240,6 +250,10 @@ class Engine:
         options: those of RequestOptions but max_tokens and stop, which the caller decides. The engine takes no other
         request until the sequence is closed. Raises as `generate`.
         """
+        known = {field.name for field in fields(RequestOptions)} - {"max_tokens", "stop"}
+        for name in options:
+            if name not in known:
+                raise RequestError(f"{name}: a sequence has no such option; known are {', '.join(sorted(known))}")
         request = RequestOptions(**options)
         core = self._open()
         ids = self._ids(prompt, special=True)
@@ -247,7 +261,9 @@ class Engine:
         release = self._claim()
         try:
             seed = secrets.randbits(64) if request.seed is None else request.seed
-            return DraftedSequence(core, ids, request.params(end_ids=self.tokenizer.end_ids, seed=seed), release)
+            sequence = DraftedSequence(core, ids, request.params(end_ids=self.tokenizer.end_ids, seed=seed), release)
+            self._active = weakref.ref(sequence)
+            return sequence
         except BaseException:
             release()
             raise
@@ -274,7 +290,10 @@ class Engine:
         return self._open().allocated()
 
     def close(self) -> None:
-        """Frees the model. Any later call raises RequestError."""
+        """Frees the model, and ends what is running on it. Any later call raises RequestError."""
+        active = None if self._active is None else self._active()
+        if active is not None:
+            active.close()
         self._core = None
 
     def __enter__(self) -> Engine:
@@ -340,6 +359,15 @@ class Engine:
                 length=0,
                 max_ctx=self.max_ctx,
             )
+
+
+def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(stop, str):
+        return (stop,)
+    try:
+        return tuple(stop)
+    except TypeError:
+        raise RequestError(f"stop: {stop!r}; a text, or several, were expected") from None
 
 
 def _is_messages(prompt: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,17 +131,30 @@ class Generation(Iterator[Piece]):
         self._prompt_s = self._generated_s = 0.0
         self._generated = 0
         self._speculation = Speculation()
+        self._turn = threading.Lock()
         self._pieces: Generator[Piece, None, None] = self._run()
 
     def __next__(self) -> Piece:
+        if not self._turn.acquire(blocking=False):
+            raise RequestError("the reply is being read by another thread")
         try:
             return next(self._pieces)
         except BaseException:
-            self.close()
+            self._end()
             raise
+        finally:
+            self._turn.release()
 
     def close(self) -> None:
         """Ends the request; the engine is free for the next one. Closing twice is no error."""
+        if not self._turn.acquire(blocking=False):
+            raise RequestError("the reply is being read by another thread")
+        try:
+            self._end()
+        finally:
+            self._turn.release()
+
+    def _end(self) -> None:
         self._pieces.close()
         self._release()
 
@@ -153,7 +167,7 @@ class Generation(Iterator[Piece]):
     def __del__(self) -> None:
         # An iterator that was dropped must not keep the engine busy.
         if hasattr(self, "_pieces"):
-            self.close()
+            self._end()
 
     def _run(self) -> Generator[Piece, None, None]:
         room = self._core.max_ctx - len(self.prompt_ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,23 @@ class RequestOptions:
             _integer("seed", self.seed, (1 << 64) - 1)
         if self.max_tokens is not None:
             _integer("max_tokens", self.max_tokens, (1 << 31) - 1)
+        _integer("draft_width", self.draft_width, 64)
+        _choice("speculative", self.speculative, ("match", "reject", "off"))
+        _choice("selector", self.selector, ("walk", "best-first", "reach"))
+        for name, flag in (("lookup", self.lookup), ("adaptive", self.adaptive), ("ignore_eos", self.ignore_eos)):
+            if not isinstance(flag, bool):
+                raise RequestError(f"{name}: {flag!r}; True or False was expected")
+        if self.speculative == "off" and (self.draft_width or self.selector != "walk"):
+            raise RequestError('speculative: "off" drafts nothing; leave draft_width and selector out')
+        _number("repetition_penalty", self.repetition_penalty, 0.0, 10.0)
+        _number("presence_penalty", self.presence_penalty, -100.0, 100.0)
+        _number("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
+        if not isinstance(self.logit_bias, Mapping):
+            raise RequestError(f"logit_bias: {self.logit_bias!r}; a mapping of token ids to numbers was expected")
+        for id, bias in self.logit_bias.items():
+            _integer("logit_bias", id, (1 << 31) - 1)
+            if bias != -math.inf:
+                _number("logit_bias", bias, -1000.0, 1000.0)
         for stop in self.stop:
             if not isinstance(stop, str) or not stop:
                 raise RequestError(f"stop: {stop!r}; a text of at least one character was expected")
@@ -112,6 +129,11 @@ def _number(name: str, value: Any, low: float, high: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high or math.isinf(value):
         limit = f"{low:g} to {high:g}" if math.isfinite(high) else f"at least {low:g}"
         raise RequestError(f"{name}: {value!r}; a number was expected, {limit}")
+
+
+def _choice(name: str, value: Any, known: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise RequestError(f"{name}: {value!r}; it may be {', '.join(known[:-1])} or {known[-1]}")
 
 
 def _integer(name: str, value: Any, high: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
@@ -55,6 +56,7 @@ class DraftedSequence:
         self.prompt_tokens = len(self.token_ids)
         self._core: _core.Engine | None = core
         self._release = release
+        self._turn = threading.Lock()
         core.begin(0, params, self.token_ids)
         rows = core.max_rows
         for start in range(0, len(prompt_ids), rows):
@@ -75,8 +77,8 @@ class DraftedSequence:
         return result
 
     def room(self) -> int:
-        """Tokens that the context still takes."""
-        return self._open().max_ctx - len(self.token_ids) + 1
+        """Tokens that prompt and reply may still take together."""
+        return self._open().max_ctx - len(self.token_ids)
 
     def close(self) -> None:
         """The engine is free for the next request. Closing twice is no error."""
@@ -98,7 +100,10 @@ class DraftedSequence:
 
 def draft(sequence: DraftedSequence, *, most: int = MOST_DRAFTED) -> Block:
     """At most `most` tokens by the sequence's history and the engine's drafter; nothing of the sequence changes."""
-    (proposal,) = sequence._open().propose([(0, most + 1)])
+    if not isinstance(most, int) or not 0 <= most <= MOST_DRAFTED:
+        raise RequestError(f"most: {most!r}; an integer from 0 to {MOST_DRAFTED} was expected")
+    limit = min(most + 1, max(sequence.room(), 1))
+    (proposal,) = sequence._open().propose([(0, limit)])
     ids = tuple(proposal.ids)
     candidates, scores = proposal.candidates, proposal.scores
     return Block(ids, candidates, scores, tuple(proposal.confidence), proposal.source)
@@ -112,7 +117,26 @@ def verify(
     The tokens are those of decoding without a draft, whatever the block says. commit: False only looks.
     Raises RequestError (an unknown id, more than 31 ids), ContextFullError.
     """
-    ids = list(block.ids) if isinstance(block, Block) else [index(id) for id in block]
+    if not sequence._turn.acquire(blocking=False):
+        raise RequestError("the sequence is being used by another thread")
+    try:
+        return _verify(sequence, _ids(block), commit, logits)
+    finally:
+        sequence._turn.release()
+
+
+def _ids(block: Block | Iterable[int]) -> list[int]:
+    try:
+        ids = list(block.ids) if isinstance(block, Block) else [index(id) for id in block]
+    except TypeError:
+        raise RequestError(f"block: {block!r}; a Block or token ids were expected") from None
+    for id in ids:
+        if not 0 <= id < 1 << 31:
+            raise RequestError(f"block: token id {id} is none")
+    return ids
+
+
+def _verify(sequence: DraftedSequence, ids: list[int], commit: bool, logits: bool) -> Verified:
     core, room = sequence._open(), sequence.room()
     if room < 1:
         length = len(sequence.token_ids)

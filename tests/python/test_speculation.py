@@ -129,12 +129,19 @@ def test_what_scripts_may_not_do(drafting: Engine) -> None:
             drafting.generate("x")
         with pytest.raises(RequestError, match="outside the vocabulary"):
             lucebox.verify(sequence, [10**6])
+        for block in ([2**70], [-1], [1.5], "abc", None, 5):
+            with pytest.raises(RequestError, match="block"):
+                lucebox.verify(sequence, block)  # type: ignore[arg-type]
+        for most in (-1, 32, 2**31, 1.5, None):
+            with pytest.raises(RequestError, match="most"):
+                lucebox.draft(sequence, most=most)  # type: ignore[arg-type]
         with pytest.raises(RequestError, match="at most 31"):
             lucebox.verify(sequence, [1] * 32)
     with pytest.raises(RequestError, match="closed"):
         lucebox.draft(sequence)
-    with pytest.raises(RequestError, match="selector"):
-        drafting.sequence("x", selector="best")
+    for options in ({"selector": "best"}, {"max_tokens": 5}, {"stop": "x"}, {"foo": 1}, {"logit_bias": [1]}):
+        with pytest.raises(RequestError, match=next(iter(options))):
+            drafting.sequence("x", **options)
     assert whole(drafting, "x", max_tokens=2)[0]
 
 
@@ -145,7 +152,7 @@ def test_the_end_of_the_context() -> None:
     ):
         while sequence.room() > 0:
             lucebox.verify(sequence, lucebox.draft(sequence))
-        assert len(sequence.token_ids) == 25
+        assert len(sequence.token_ids) == 24
         with pytest.raises(ContextFullError):
             lucebox.verify(sequence, [])
 
@@ -158,6 +165,9 @@ def test_loading(tmp_path: Path) -> None:
     for size in (1, 17):
         with pytest.raises(RequestError, match="2 to 16 are possible"):
             lucebox.load("nano", draft="nano", draft_block_size=size)
+    for name, value in [("draft_block_size", 0), ("draft_block_size", 2**31), ("max_ctx", "8"), ("threads", 2.5)]:
+        with pytest.raises(RequestError, match=name):
+            lucebox.load("nano", draft="nano", **{name: value})  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="no drafter"):
         lucebox.load("nano", draft_block_size=8)
 
@@ -186,3 +196,48 @@ def tiny_keys(file: _core.GGUFFile) -> list[tuple[str, str, object]]:
         kind = "i32[]" if key.endswith("target_layers") else kinds[type(value[0] if isinstance(value, list) else value)]
         keys.append((key, kind if kind.endswith("[]") else kind + "[]" * isinstance(value, list), value))
     return keys
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"draft_width": 2.5},
+        {"draft_width": 2**31},
+        {"speculative": None},
+        {"selector": 5},
+        {"lookup": "no"},
+        {"logit_bias": {"5": 1}},
+        {"logit_bias": [1]},
+        {"stop": None},
+        {"repetition_penalty": "x"},
+        {"speculative": "off", "draft_width": 4},
+        {"speculative": "off", "selector": "reach"},
+    ],
+)
+def test_options_of_another_kind_are_refused(drafting: Engine, options: dict) -> None:
+    with pytest.raises(RequestError, match=next(iter(options))):
+        drafting.generate("x", **options)
+
+
+def test_a_selector_needs_a_drafter(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="selector"):
+        list(engine.generate("x", max_tokens=2, selector="reach"))
+
+
+def test_close_ends_what_is_running() -> None:
+    engine = lucebox.load("nano", draft="nano", max_ctx=64, threads=1)
+    reply = engine.generate("def f(x):")
+    next(reply)
+    engine.close()
+    assert list(reply) == []
+    with pytest.raises(RequestError, match="closed"):
+        engine.generate("x")
+
+
+def test_a_reply_is_read_by_one_thread(drafting: Engine) -> None:
+    with drafting.generate("def f(x):", max_tokens=20) as reply:
+        assert reply._turn.acquire(blocking=False)
+        with pytest.raises(RequestError, match="another thread"):
+            next(reply)
+        reply._turn.release()
+        assert list(reply)

@@ -64,7 +64,7 @@ DraftOption = Annotated[
         "--draft",
         "--model-draft",
         "-md",
-        help='A DFlash drafter\'s GGUF file for the model, or "nano". It makes replies faster and never changes them.',
+        help='A DFlash drafter\'s GGUF file for the model, or "nano". Replies come faster; with --speculative match they stay the same.',
     ),
 ]
 DraftBlockOption = Annotated[
@@ -72,7 +72,7 @@ DraftBlockOption = Annotated[
     typer.Option(
         "--draft-block-size",
         min=2,
-        help="Rows of a drafted block, the token that they follow included. Default: as trained; at most twice that.",
+        help="With --draft: rows of a block, the token that they follow included. Default: as trained; at most twice that.",
     ),
 ]
 LookupOption = Annotated[
@@ -82,7 +82,8 @@ SpeculativeOption = Annotated[
     str,
     typer.Option(
         "--speculative",
-        help="match: drafts never change the text; reject: never its law, and more of them are kept when sampling; off.",
+        help="match: the text is that without drafts. reject: when sampling, more drafts are kept and the text for a seed changes, "
+        "but not how likely any text is. off: no drafts.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Output for programs.")]
