@@ -88,7 +88,11 @@ def bench(
         local.update({f"--{name}": value for value, name, default in changed if value != default})
         bench_servers.bench(url, api_key, scenario, n_gen, repetitions, local=local, json=json)
         return
+    if scenario or api_key:
+        raise RequestError("--scenario and --api-key go with --url")
     if content:
+        if n_gen == 1:
+            raise RequestError("--n-gen 1: --content times the tokens behind a reply's first; 2 or more are wanted")
         if n_prompt is not None:
             raise RequestError("--n-prompt: the prompts of --content have their own lengths")
         chosen = dict(model=model, kv=kv, threads=threads, variant=variant, device=device, launch=launch)

@@ -19,6 +19,10 @@ from lucebox.errors import DrafterMismatchError, RequestError, UnsupportedModelE
 ARCHITECTURES = {"DFlash2DraftModel": 2, "DFlashDraftModel": 1}
 OUT_TYPES = {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7}
 """And the general.file_type of each."""
+MOST_INT = (1 << 31) - 1
+MOST_BLOCK, MOST_CANDIDATES = 16, 16
+"""What the engine's loader takes."""
+ROPE_PLACES = ("rope_parameters", "rope_scaling")
 Pair = tuple[str, str, Any]
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
 """Of each tensor in the checkpoint: its name in the GGUF file, and its shape."""
@@ -44,8 +48,8 @@ class Config:
             )
         return value
 
-    def integer(self, key: str, least: int = 1) -> int:
-        return self._integer(key, self.need(key), least)
+    def integer(self, key: str, least: int = 1, most: int = MOST_INT) -> int:
+        return self._integer(key, self.need(key), least, most)
 
     def integers(self, key: str, least: int = 0) -> list[int]:
         values = self.need(key)
@@ -59,11 +63,22 @@ class Config:
 
     def theta(self) -> float:
         """Of the rotary embedding: three places have been used for it."""
-        for key in ("rope_parameters", "rope_scaling"):
+        for key in ROPE_PLACES:
             inner = self.find(key)
             if isinstance(inner, dict) and inner.get("rope_theta") is not None:
                 return self._number("rope_theta", inner["rope_theta"])
         return self.number("rope_theta")
+
+    def check_rope(self) -> None:
+        """Raises UnsupportedModelError where positions are scaled, which the engine does not do."""
+        for key in ROPE_PLACES:
+            inner = self.find(key)
+            for name in ("rope_type", "type"):
+                kind = inner.get(name) if isinstance(inner, dict) else None
+                if kind not in (None, "default", "none"):
+                    raise UnsupportedModelError(
+                        f'{self._path}: "{name}" of {key} is {kind!r}; only default (no scaling) is supported'
+                    )
 
     def causal(self) -> bool | None:
         """None: the layers that slide are causal, the others are not."""
@@ -76,9 +91,9 @@ class Config:
     def error(self, text: str) -> RequestError:
         return RequestError(f"{self._path}: {text}")
 
-    def _integer(self, key: str, value: Any, least: int) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 31:
-            raise self.error(f'"{key}" is {value!r}; an integer of at least {least} is wanted')
+    def _integer(self, key: str, value: Any, least: int, most: int = MOST_INT) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self.error(f'"{key}" is {value!r}; an integer from {least} to {most} is wanted')
         return value
 
     def _number(self, key: str, value: Any) -> float:
@@ -116,6 +131,7 @@ def read_config(path: Path) -> Drafter:
         raise UnsupportedModelError(
             f"{path}: scales its embeddings (input_embedding_scale), for which llama.cpp's layout has no key"
         )
+    c.check_rope()
     mask = c.integer("mask_token_id", 0)
     keys: list[Pair] = [
         ("dflash.block_count", "u32", layers),
@@ -129,7 +145,7 @@ def read_config(path: Path) -> Drafter:
         ("dflash.attention.layer_norm_rms_epsilon", "f32", c.number("rms_norm_eps")),
         ("dflash.rope.freq_base", "f32", c.theta()),
         ("dflash.rope.dimension_sections", "i32[]", [head_dim // 2, 0, 0, 0]),
-        ("dflash.block_size", "u32", c.integer("block_size", 2)),
+        ("dflash.block_size", "u32", c.integer("block_size", 2, MOST_BLOCK)),
         ("dflash.target_layers", "i32[]", [tap + 1 for tap in taps]),  # the layers whose inputs these outputs are
         *_optional_keys(c, version, layers),
         ("tokenizer.ggml.mask_token_id", "u32", mask),
@@ -148,8 +164,10 @@ def _optional_keys(c: Config, version: int, layers: int) -> list[Pair]:
         keys.append(("dflash.attention.sliding_window", "u32", c.integer("sliding_window")))
         keys.append(("dflash.attention.sliding_window_pattern", "bool[]", slides))
     if version == 2:
-        sizes = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-        keys += [(f"dflash.{size}", "u32", c.integer(size)) for size in sizes]
+        keys += [
+            (f"dflash.{key}", "u32", c.integer(key)) for key in ("conv_kernel_size", "conv_group_size", "selector_rank")
+        ]
+        keys.append(("dflash.selector_top_k", "u32", c.integer("selector_top_k", 1, MOST_CANDIDATES)))
     for key, name in (("logit_scale", "output_multiplier"), ("final_logit_softcapping", "final_logit_softcapping")):
         if c.find(name) is not None:
             keys.append((f"dflash.{key}", "f32", c.number(name)))

@@ -14,7 +14,7 @@ from lucebox import _core
 from lucebox.convert import mixture
 from lucebox.convert.imatrix import Importance
 from lucebox.convert.mixture import Choice, Wishes
-from lucebox.errors import RequestError
+from lucebox.errors import GGUFError, RequestError
 
 _CHUNK = 1 << 21  # values that a thread holds as f32
 _FLOATS = ("f32", "f16", "bf16")
@@ -47,6 +47,7 @@ def quantize(
     file = _core.GGUFFile(str(source))
     if out.exists() and any(out.samefile(part) for part in file.parts):
         raise RequestError(f"{out}: is the file that is read; name another one")
+    _check_names(file)
     choices = mixture.choose(file, wishes)
     changed = [choice for choice in choices if choice.type != choice.tensor.type]
     again = next((choice for choice in changed if choice.tensor.type not in _FLOATS), None)
@@ -75,6 +76,15 @@ def quantize(
         types[choice.type] = types.get(choice.type, 0) + 1
     matrices = [choice for choice in choices if mixture.is_matrix(choice.tensor)]
     return Summary(types, [choice.tensor.name for choice in choices if choice.fallback], len(weights), len(matrices))
+
+
+def _check_names(file: _core.GGUFFile) -> None:
+    """A file may be read whose names are no text; written they have to be."""
+    for name in (*file.metadata, *(tensor.name for tensor in file.tensors)):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise GGUFError(f"{file.path}: the name {name!r} is not UTF-8; no file is written with it") from None
 
 
 def _metadata(file: _core.GGUFFile, wishes: Wishes, importance: Importance | None) -> list[tuple[str, str, object]]:

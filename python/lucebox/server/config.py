@@ -34,6 +34,8 @@ class ServerConfig:
     """Seconds without bytes after which a stream gets a comment; -1 = never."""
     max_body: int = 32 << 20
     """Bytes."""
+    body_timeout: float = 30.0
+    """Seconds without a byte after which a body that is not complete is given up."""
     default_max_tokens: int = -1
     """Of a reply, when the request names no number; -1 = to the context's end."""
     thinking: bool | None = None
@@ -53,6 +55,8 @@ class ServerConfig:
             raise RequestError(f"port: {self.port}; 0 to 65535 was expected")
         if self.queue < 0:
             raise RequestError(f"queue: {self.queue}; 0 or more was expected")
+        if not self.body_timeout > 0:
+            raise RequestError(f"body_timeout: {self.body_timeout}; more than 0 was expected")
         if self.speculative not in ("match", "reject", "off"):
             raise RequestError(f"speculative: {self.speculative!r}; known are match, reject, off")
         for key in self.api_keys:

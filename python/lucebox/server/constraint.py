@@ -35,7 +35,11 @@ class Constraint:
     In front of it the reply may say anything, but not end.
     """
 
-    def __init__(self, matcher: LLMatcher, vocab: int, end_ids: frozenset[int], *, begin_id: int | None) -> None:
+    def __init__(
+        self, matcher: LLMatcher, vocab: int, end_ids: frozenset[int], *, begin_id: int | None, param: str
+    ) -> None:
+        self.param = param
+        """The request's field that asked for it."""
         self._matcher = matcher
         self._vocab = vocab
         self._end_ids = end_ids

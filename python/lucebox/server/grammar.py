@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
@@ -28,6 +29,8 @@ MAX_PROPERTIES = 1000
 MAX_PATTERN_BYTES = 512
 CACHED = 64
 """Compiled grammars that are kept."""
+TRIED = 16
+"""First tokens of a reply that are tried before a grammar is refused."""
 
 WHITE_SPACE = r"[ \n\r\t]{1,32}"
 """Between the parts of a JSON text; bounded, or a model may write spaces for ever."""
@@ -45,9 +48,10 @@ class Compiled:
     vocab: int
     end_ids: frozenset[int]
     begin_id: int | None
+    param: str
 
     def start(self) -> Constraint:
-        return Constraint(self.matcher.deep_copy(), self.vocab, self.end_ids, begin_id=self.begin_id)
+        return Constraint(self.matcher.deep_copy(), self.vocab, self.end_ids, begin_id=self.begin_id, param=self.param)
 
 
 class Grammars:
@@ -90,7 +94,7 @@ class Grammars:
                 )
         rules = {"start": f"{_LEAD} answer", "answer": rules.pop("start"), **rules}
         matcher = self._compile("\n".join(f"{name}: {body}" for name, body in rules.items()), param)
-        return Compiled(matcher, self._vocab, self._tokenizer.end_ids, begin_id)
+        return Compiled(matcher, self._vocab, self._tokenizer.end_ids, begin_id, param)
 
     def _calls(self, tools: Sequence[Mapping[str, Any]], one_call: bool) -> dict[str, str]:
         """Rules for Qwen's tool calls."""
@@ -123,17 +127,29 @@ class Grammars:
                 self._table = self._make_table()
             table = self._table
         matcher = LLMatcher(table, LLMatcher.grammar_from_lark(source), log_level=0, limits=self._limits)
-        if not matcher.is_error():
-            matcher.deep_copy().compute_bitmask()
-        if matcher.is_error():
+        trial = matcher.deep_copy()
+        if not trial.is_error():
+            trial = self._tried(trial)
+        if trial.is_error():
             # Up to where it quotes the request.
-            reason = re.split(r"['\"`:\[\n]", matcher.get_error(), maxsplit=1)[0].strip()[:100]
+            reason = re.split(r"['\"`:\[\n]", trial.get_error(), maxsplit=1)[0].strip()[:100]
             raise api_errors.bad_request(f"{param}: it cannot be enforced: {reason}", param)
         with self._lock:
             self._cache[source] = matcher
             while len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
         return matcher
+
+    def _tried(self, matcher: LLMatcher) -> LLMatcher:
+        """Behind a first token, in error if none can come: a limit, or that no text fits (root ::= root), shows only there."""
+        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")[: self._vocab]
+        bits[list(self._tokenizer.end_ids)] = 0
+        for id in bits.nonzero()[0][:TRIED]:
+            behind = matcher.deep_copy()
+            behind.consume_token(int(id))
+            if not behind.is_error():
+                return behind
+        return behind if bits.any() else matcher
 
     def _make_table(self) -> LLTokenizer:
         ends = sorted(self._tokenizer.end_ids)

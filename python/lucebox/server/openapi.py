@@ -9,6 +9,7 @@ from lucebox.server import schemas
 _ERRORS = {
     "400": "The request is not valid.",
     "401": "No valid API key.",
+    "408": "The body stalled.",
     "413": "The body is too long.",
     "415": "The body is not JSON.",
     "429": "The queue is full.",

@@ -277,14 +277,14 @@ class Preparer:
             raise api_errors.bad_request("prompt: it is empty", "prompt")
         return [self.ids(text) for text in texts]
 
-    def ids(self, text: str | Sequence[int], *, special: bool = True) -> list[int]:
+    def ids(self, text: str | Sequence[int], *, special: bool = True, param: str = "prompt") -> list[int]:
         """Of a raw prompt."""
         tokenizer = self.model.tokenizer
         if isinstance(text, str):
             start = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
             return start + tokenizer.encode(text, special=special)
         if any(id >= self.model.vocab for id in text):
-            raise self._unknown_token("prompt")
+            raise self._unknown_token(param)
         return list(text)
 
     def _unknown_token(self, param: str) -> api_errors.ApiError:

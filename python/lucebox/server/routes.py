@@ -121,7 +121,7 @@ class Routes:
         )
 
     async def _parse(self, request: Request, kind: type[B]) -> B:
-        body = await read_body(request, self.config.max_body)
+        body = await read_body(request, self.config)
         return await self._work(lambda: schemas.parse(kind, parse_json(body)))
 
     async def _work(self, task: Callable[[], T]) -> T:
@@ -248,8 +248,8 @@ class Routes:
 
     async def detokenize(self, request: Request) -> Response:
         parsed = await self._parse(request, DetokenizeRequest)
-        decode = self.model.tokenizer.decode
-        return JSONAnswer({"content": await self._work(lambda: decode(self.preparer.ids(parsed.tokens), special=True))})
+        ids = self.preparer.ids(parsed.tokens, param="tokens")
+        return JSONAnswer({"content": await self._work(lambda: self.model.tokenizer.decode(ids, special=True))})
 
     async def apply_template(self, request: Request) -> Response:
         parsed = await self._parse(request, ChatRequest)

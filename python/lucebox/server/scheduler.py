@@ -310,8 +310,9 @@ class Scheduler:
         if choice.constraint is not None:
             choice.constraint.advance(result.token_ids)
             if choice.constraint.error:  # its masks allow nothing but the end then, which would be a lie
+                param = choice.constraint.param
                 log.warning("%s: grammar: %s", choice.job.id, choice.constraint.error.partition("\n")[0])
-                self._fail(choice.job, api_errors.bad_request("the grammar became too complex", "response_format"))
+                self._fail(choice.job, api_errors.bad_request(f"{param}: the grammar became too complex", param))
                 return
         now = time.monotonic()
         if choice.state == "prompt" and not result.token_ids:

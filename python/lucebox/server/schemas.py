@@ -17,6 +17,8 @@ MAX_STOP_BYTES = 256
 
 
 def _check_stop(text: str) -> str:
+    if not text:
+        raise ValueError("a text of at least one character was expected")
     if len(text.encode("utf-8", "replace")) > MAX_STOP_BYTES:
         raise ValueError(f"at most {MAX_STOP_BYTES} bytes")
     return text
@@ -127,8 +129,7 @@ class Common(Body):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        stops = [self.stop] if isinstance(self.stop, str) else self.stop
-        return tuple(stop for stop in stops if stop)
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
 
 class ChatRequest(Common):
@@ -183,7 +184,10 @@ def parse(kind: type[B], data: Any) -> B:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        # Of a field that takes several types the first error may be "no string" where a list was too long.
+        of_field = [one for one in errors if one["loc"][:1] == errors[0]["loc"][:1]]
+        first = next((one for one in of_field if not one["type"].endswith("_type")), errors[0])
         param = _path(first["loc"])
         raise api_errors.bad_request(f"{param}: {first['msg']}", param) from None
 
@@ -200,14 +204,17 @@ def _refuse_other_samplers(data: Mapping[str, Any]) -> None:
 
 def _path(loc: tuple[int | str, ...]) -> str:
     """`messages[0].role`; what pydantic adds for members of unions is left out."""
-    path = ""
+    path, names = "", True
     for part in loc:
         if isinstance(part, int):
             path += f"[{part}]"
+        elif not names:
+            break
         elif part.isidentifier() or part == "speculative.n_max":
             if path and part in ("str", "int", "float", "bool", "dict", "list", "constrained"):
-                break
-            path += f".{part}" if path else part
+                names = False  # keys of a request's own objects may follow
+            else:
+                path += f".{part}" if path else part
         else:
-            break
+            names = False
     return path or "body"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -29,6 +30,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_DEPTH = 128
 """Of lists and objects in a body."""
+DRAIN_SECONDS = 5.0
+"""What a client gets to read that its body is too long."""
 OPEN_PATHS = ("/health", "/v1/health")
 
 
@@ -48,25 +51,46 @@ def error_answer(error: ApiError) -> JSONAnswer:
     return JSONAnswer(error.body, error.status, headers=error.headers)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, config: ServerConfig) -> bytes:
     """The body of a request that says it is JSON. Raises ApiError."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ApiError(415, "content-encoding is not supported: send the body as it is")
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not kind.endswith("+json"):
         raise ApiError(415, "content-type must be application/json")
+    limit, seconds = config.max_body, config.body_timeout
+    too_long = ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
+    if int(request.headers.get("content-length", "0")) > limit:  # digits: the protocol has checked them
+        raise too_long
     body = bytearray()
-    size = 0
-    # A client that is cut off while it sends does not read the answer: what is too long is read, and not kept.
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= limit:
-            body += chunk
-        elif size > limit * 4:
+    chunks = aiter(request.stream())
+    while True:
+        try:
+            body += await asyncio.wait_for(anext(chunks), seconds)
+        except StopAsyncIteration:
+            return bytes(body)
+        except asyncio.TimeoutError:
+            text = f"no part of the body came for {seconds:g} s"
+            raise ApiError(408, text, headers={"connection": "close"}) from None
+        if len(body) > limit:
+            raise too_long
+
+
+async def send_and_drain(answer: Response, most: int, receive: Receive, send: Send) -> None:
+    """The answer to a body that is too long: a client that is cut off while it sends does not read it, so up to `most`
+    bytes are still taken, and not kept."""
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    end = asyncio.get_running_loop().time() + DRAIN_SECONDS
+    while most > 0:
+        try:
+            message = await asyncio.wait_for(receive(), end - asyncio.get_running_loop().time())
+        except asyncio.TimeoutError:
             break
-    if size > limit:
-        raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
-    return bytes(body)
+        if not message.get("more_body"):
+            break
+        most -= len(message["body"])
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def parse_json(body: bytes) -> Any:
@@ -123,6 +147,7 @@ class Gate:
         self._app = app
         self._keys = Keys(config.api_keys)
         self._origins = config.cors_origins
+        self._max_body = config.max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -157,7 +182,11 @@ class Gate:
         except Exception as error:
             if started:
                 raise
-            await error_answer(as_api_error(error))(scope, receive, send_with_cors)
+            answer = error_answer(as_api_error(error))
+            if answer.status_code == 413:
+                await send_and_drain(answer, 4 * self._max_body, receive, send_with_cors)
+            else:
+                await answer(scope, receive, send_with_cors)
 
     def _cors(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
         origin = headers.get("origin")

@@ -117,6 +117,9 @@ def test_wrong_usage_is_exit_code_2(run: Run, arguments: list[str]) -> None:
         (["plan", "absent.gguf"], "absent.gguf"),
         (["plan", "nano", "--ctx", "99999999"], "99999999"),
         (["bench", "-m", "absent.gguf"], "absent.gguf"),
+        (["bench", "--scenario", "chat"], "go with --url"),
+        (["bench", "--content", "code", "--api-key", "x"], "go with --url"),
+        (["bench", "--content", "code", "-n", "1"], "--n-gen 1"),
         (["selftest", "--variant", "sse"], "--variant sse: usable here are portable"),
     ],
 )

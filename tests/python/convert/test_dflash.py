@@ -97,6 +97,15 @@ def test_places_of_a_value(tmp_path: Path, target: Path) -> None:
     assert told["dflash.rope.freq_base"] == 8000
 
 
+def test_a_causal_drafter_stays_one(tmp_path: Path, target: Path) -> None:
+    drafter = converted(tmp_path, target, is_causal=True, rope_scaling={"rope_type": "default"})
+    assert drafter.metadata["dflash.attention.causal"] is True
+    _core.Engine(_core.GGUFFile(str(target)), max_ctx=64, draft=drafter)
+
+
+WIDE = {**checkpoints.config()["dflash_config"], "selector_top_k": 17}
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
@@ -104,6 +113,10 @@ def test_places_of_a_value(tmp_path: Path, target: Path) -> None:
         ({"input_embedding_scale": 2.0}, UnsupportedModelError, "input_embedding_scale"),
         ({"block_size": "8"}, RequestError, "block_size"),
         ({"block_size": True}, RequestError, "block_size"),
+        ({"block_size": 17}, RequestError, "block_size.*from 2 to 16"),
+        ({"dflash_config": WIDE}, RequestError, "selector_top_k.*from 1 to 16"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, UnsupportedModelError, "rope_scaling is 'yarn'"),
+        ({"rope_parameters": {"rope_theta": 1e7, "type": "linear"}}, UnsupportedModelError, "'linear'"),
         ({"rms_norm_eps": float("nan")}, RequestError, "rms_norm_eps"),
         ({"layer_types": ["sliding_attention"]}, RequestError, "layer_types"),
         ({"is_causal": "no"}, RequestError, "is_causal"),

@@ -13,7 +13,7 @@ from lucebox.convert import dflash
 from lucebox.convert.imatrix import Importance
 from lucebox.convert.mixture import Wishes, is_matrix
 from lucebox.convert.quantize import quantize
-from lucebox.errors import RequestError
+from lucebox.errors import GGUFError, RequestError
 from lucebox.selftest import tiny
 
 
@@ -141,3 +141,13 @@ def test_failures_leave_nothing(tmp_path: Path, source: Path) -> None:
     with pytest.raises(RequestError, match="is the file that is read"):
         quantize(tmp_path / "inf.gguf", tmp_path / "inf.gguf", Wishes("q8_0"))
     assert [path.name for path in tmp_path.iterdir()] == ["inf.gguf"]
+
+
+@pytest.mark.parametrize("name", [b"output_norm.weight", b"made.by"])
+def test_names_that_are_no_text(tmp_path: Path, source: Path, name: bytes) -> None:
+    data = source.read_bytes()
+    assert data.count(name) == 1
+    (tmp_path / "odd.gguf").write_bytes(data.replace(name, b"\xff" + name[1:]))
+    with pytest.raises(GGUFError, match="udcff.*not UTF-8"):
+        quantize(tmp_path / "odd.gguf", tmp_path / "out.gguf", Wishes("q8_0"))
+    assert not (tmp_path / "out.gguf").exists()

@@ -84,7 +84,7 @@ def test_tokens_and_templates(http: httpx.Client, solo: Engine) -> None:
     assert prompt == solo.chat.encode([USER]).text
     refused(http.post("/tokenize", json={}))
     refused(http.post("/detokenize", json={"tokens": [1 << 40]}))
-    refused(http.post("/detokenize", json={"tokens": [999_999]}))
+    refused(http.post("/detokenize", json={"tokens": [999_999]}), 400, "tokens")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,8 @@ def test_tokens_and_templates(http: httpx.Client, solo: Engine) -> None:
         ({"logit_bias": [[1, True]]}, "logit_bias"),
         ({"stop": ["x"] * 17}, "stop"),
         ({"stop": "é" * 200}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["x", ""]}, "stop[1]"),
         ({"stop_token_ids": [999_999]}, "stop_token_ids"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -160,7 +162,7 @@ def test_what_is_refused(http: httpx.Client, body: dict[str, Any], param: str | 
         {"top_k": 10**6},
         {"temperature": 1e-6, "seed": 3},
         {"temperature": 1, "top_k": 1},
-        {"stop": ["", "zzz"], "stream_options": {"include_usage": True}},
+        {"stop": ["zzz"], "stream_options": {"include_usage": True}},
         {"max_completion_tokens": 3},  # M10
         {"max_tokens": 10**6, "stop": "e"},
         {"logit_bias": [[5, False], [6, -1.5]]},
@@ -248,12 +250,42 @@ def test_bodies_that_are_none(http: httpx.Client, content: bytes, headers: dict[
     refused(http.post(CHAT, content=content, headers=headers), status)
 
 
+def test_lists_that_are_too_long_name_the_count(http: httpx.Client) -> None:
+    error = refused(http.post(CHAT, json={"messages": [USER], **SHORT, "stop": ["x"] * 17}), 400, "stop")
+    assert "at most 16" in error["message"] and "17" in error["message"]
+    error = refused(http.post("/v1/completions", json={"prompt": ["x"] * 129}), 400, "prompt")
+    assert "at most 128" in error["message"] and "129" in error["message"]
+    error = refused(http.post("/v1/completions", json={"prompt": [5, -1]}), 400, "prompt[1]")
+    assert "greater than or equal to 0" in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("grammar", ["root ::= (", "root ::= root", "root ::= other", 'root ::= root "a"', "", "x"])
+def test_grammars_that_are_none(http: httpx.Client, grammar: str, stream: bool) -> None:
+    refused(chat(http, grammar=grammar, stream=stream), 400, "grammar")
+
+
+def test_what_is_no_http(served: Served) -> None:
+    with process.socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+        connection.sendall(b"nothing\r\n\r\n")
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"application/json" in head
+    assert json.loads(body)["error"]["message"] == "the request is not valid HTTP"
+
+
+def test_a_length_that_is_too_much_is_answered_before_the_body(served: Served) -> None:
+    with process.send(served, "POST", CHAT, headers={"content-length": str((32 << 20) + 1)}) as connection:
+        head = connection.makefile("rb").readline()
+    assert head.startswith(b"HTTP/1.1 413 ")
+
+
 def test_the_longest_body(http: httpx.Client) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(33):
             yield b" " * (1 << 20)
 
     refused(http.post(CHAT, content=parts(), headers={"content-type": "application/json"}), 413)
+    refused(http.post(CHAT, content=b" " * (33 << 20), headers={"content-type": "application/json"}), 413)
 
 
 @pytest.mark.parametrize(
