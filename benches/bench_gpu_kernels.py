@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import tempfile
 from collections import defaultdict
@@ -20,14 +21,21 @@ import numpy as np
 import torch
 from lucebox import _core, devices
 
-MATRICES = {  # outputs and columns of what a launch multiplies with, by the kernel before it
-    "norm>in": [(10240, 5120), (6144, 5120), (48, 5120), (48, 5120)],
-    "norm>qkv": [(12288, 5120), (1024, 5120), (1024, 5120)],
-    "norm>ffn": [(17408, 5120), (17408, 5120)],
-    "out": [(5120, 6144)],
-    "down": [(5120, 17408)],
-    "head": [(248320, 5120)],
-}
+
+def bytes_a_weight(file: _core.GGUFFile) -> dict[str, float]:
+    return {t.type: t.nbytes / int(np.prod(t.dims)) for t in file.tensors}
+
+
+def streamed(kernel: str, before: str, blocks: int, widths: dict[str, float]) -> float:
+    """Bytes of weights that a matmul's launch reads: its tiles times the columns of its input."""
+    found = re.fullmatch(r"matmul_(\w+)_r(\d+)", kernel)
+    if not found:
+        return 0.0
+    outputs = 32 if int(found[2]) <= 16 else 16  # as plan_matmul has it on NVIDIA
+    shape = bench_gpu.GEOMETRY
+    mixer = shape["value_heads"] * 128
+    columns = {"swiglu": shape["ff"], "deltanet_finish": mixer, "attention_join": mixer}.get(before, shape["hidden"])
+    return blocks * outputs * columns * widths[found[1]]
 
 
 def records(engine: _core.Engine, ids: list[int], context: int, rows: int, steps: int) -> tuple[list[dict], float]:
@@ -57,19 +65,25 @@ def records(engine: _core.Engine, ids: list[int], context: int, rows: int, steps
 def table(kernels: list[dict], steps: int, read: float, file: _core.GGUFFile) -> None:
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     gaps: dict[tuple[str, str], list[float]] = defaultdict(list)
-    before = None
+    weights: dict[tuple[str, str], float] = {}
+    widths, before = bytes_a_weight(file), None
     for e in kernels:
         name = e["name"].removeprefix("luce_")
         key = (name, "x".join(str(n) for n in e["args"]["grid"]) + f" ({e['args']['block'][0]}) after "
                + (before["name"].removeprefix("luce_") if before else "-"))  # fmt: skip
         times[key].append(e["dur"])
+        source = before["name"].removeprefix("luce_") if before else ""
+        weights[key] = streamed(name, source, e["args"]["grid"][0], widths)
         if before:
             gaps[key].append(e["ts"] - before["ts"] - before["dur"])
         before = e
     for key in sorted(times, key=lambda k: -sum(times[k])):
         t = times[key]
+        rate = weights[key] / statistics.median(t) / 1e3  # GB/s
+        share = f"  {rate:5.0f} GB/s, {rate / read:4.0%} of the card's" if rate else ""
         print(f"{key[0]:38s} {key[1]:64s} {len(t) / steps:6.1f} a step  {statistics.median(t):8.2f} us ({min(t):.2f} … {max(t):.2f})  "
-              f"{sum(t) / steps / 1e3:7.3f} ms a step  gap before {statistics.median(gaps[key] or [0]):6.2f}", flush=True)  # fmt: skip
+              f"{sum(t) / steps / 1e3:7.3f} ms a step  gap before {statistics.median(gaps[key] or [0]):6.2f}"
+              f"{share}", flush=True)  # fmt: skip
     busy = sum(sum(t) for t in times.values()) / steps / 1e3
     print(f"kernels {sum(len(t) for t in times.values()) / steps:.0f} a step, busy {busy:.3f} ms a step", flush=True)
 

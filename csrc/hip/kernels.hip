@@ -63,7 +63,7 @@ LUCE_FLOAT(bf16, BF16)
     LUCE_ENTRY(luce_matmul_##name##_r1, 32 * kMatmulWaves, 3, MatmulArgs, matmul_dot<Type, 1>) \
     LUCE_ENTRY(luce_matmul_##name##_r2, 32 * kMatmulWaves, 2, MatmulArgs, matmul_dot<Type, 2>) \
     LUCE_ENTRY(luce_matmul_##name##_r4, 32 * kMatmulWaves, 2, MatmulArgs, matmul_dot<Type, 4>) \
-    LUCE_ENTRY(luce_matmul_##name##_r8, 32 * kMatmulWaves, 2, MatmulArgs, matmul_tile<Type, 8>) \
+    LUCE_ENTRY(luce_matmul_##name##_r8, kLeanThreads, 2, MatmulArgs, matmul_tile<Type, 8>) \
     LUCE_ENTRY(luce_matmul_##name##_r16, 32 * kMatmulWaves, 2, MatmulArgs, matmul_tile<Type, 16>) \
     LUCE_ENTRY(luce_matmul_##name##_r32, 32 * kMatmulWaves, 1, MatmulArgs, matmul_tile<Type, 32>) \
     LUCE_ENTRY(luce_matmul_##name##_r64, 32 * kMatmulWaves, 1, MatmulArgs, matmul_tile<Type, 64>)

@@ -27,14 +27,15 @@ LUCE_DEVICE void load_rows(uint32_t (&x)[4], const uint8_t* group, int lane) {
 }
 // Of 16 rows' values those of the lane's sums; where a lane holds two outputs, sums come in pairs of rows, the same for both.
 LUCE_DEVICE void take_rows(float (&v)[8], const float* p, int lane) {
-    LUCE_UNROLL
-    for (int i = 0; i < 8; i++) {
-        if constexpr (Map::kFragRows == 2) {
-            const Word2 t = *reinterpret_cast<const Word2*>(p + Map::acc_r(lane, i & 4));
-            v[i] = ops::from_bits(i & 1 ? t.y : t.x);
-        } else {
-            v[i] = p[Map::acc_r(lane, i)];
+    if constexpr (Map::kFragRows == 2) {
+        LUCE_UNROLL
+        for (int i = 0; i < 8; i += 4) {
+            const uint64_t pair = *reinterpret_cast<const uint64_t*>(p + Map::acc_r(lane, i));  // of a struct nvcc makes two loads
+            v[i] = v[i + 2] = ops::from_bits(static_cast<uint32_t>(pair)), v[i + 1] = v[i + 3] = ops::from_bits(static_cast<uint32_t>(pair >> 32));
         }
+    } else {
+        LUCE_UNROLL
+        for (int i = 0; i < 8; i++) v[i] = p[Map::acc_r(lane, i)];
     }
 }
 
@@ -114,54 +115,64 @@ LUCE_DEVICE void tile_products(float (&p)[8], const TileWeights<kParts>& w, cons
 // What a lane adds up: its eight sums of each 16 outputs and 16 rows.
 template <int kOut, int kTiles> using TileChains = Chain[kOut][kTiles][8];
 
-// A group of the lane's outputs times all rows; `at`: the group's place in the first tile of 16 rows (params.h).
+// A lane's activations of a group and 16 rows, `at` being the group's place in their tile (params.h).
+template <class T, int kParts> struct RowsGroup {
+    uint32_t q[4];
+    float d[8], extra[8];
+    LUCE_DEVICE_MEMBER void load(const Rows& x, size_t at) {
+        const int lane = lane_id();
+        load_rows(q, x.q + at * 32, lane);
+        take_rows(d, x.d + at, lane);
+        if constexpr (T::kMin) take_rows(extra, x.sums + 2 * at + (T::kHalves ? kTileRows : 0), lane);
+    }
+};
+
+// A group of the lane's outputs times 16 rows, tile t of them.
 template <class T, int kRows, int kOut, int kTiles, int kParts>
-LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const TileWeights<kParts> (&w)[kOut], const TileScales<T> (&s)[kOut], int g, const Rows& x, size_t at) {
-    const size_t tile_stride = static_cast<size_t>(x.columns / 32) * kTileRows;
-    const int lane = lane_id();
+LUCE_DEVICE void tile_rows(TileChains<kOut, kTiles>& c, int t, const TileWeights<kParts> (&w)[kOut], const TileScales<T> (&s)[kOut],
+                           const float (&scale)[kOut][Map::kFragRows], int g, const RowsGroup<T, kParts>& x) {
+    uint32_t q[4] = {x.q[0], x.q[1], x.q[2], x.q[3]};
+    order_rows<kParts>(q);
+    LUCE_UNROLL
+    for (int o = 0; o < kOut; o++) {
+        float p[8];
+        tile_products<T, kRows, kParts>(p, w[o], q, s[o], scale[o], g);
+        LUCE_UNROLL
+        for (int i = 0; i < 8; i++) {
+            const float extra = T::kMin ? x.extra[i] : 0.0f;
+            if (kRows > 8 || Map::kFragRows == 1 || i < 4)
+                add_group<T>(c[o][t][i], s[o].of[Map::acc_row(i)], g, p[i], x.d[i], extra, ops::to_bits(extra));
+        }
+    }
+}
+
+// A group of the lane's outputs times all rows; x: those of the first tile; `at`: the group's place there.
+template <class T, int kRows, int kOut, int kTiles, int kParts>
+LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const TileWeights<kParts> (&w)[kOut], const TileScales<T> (&s)[kOut], int g,
+                            const RowsGroup<T, kParts>& x, const Rows& rows, size_t at) {
     float scale[kOut][Map::kFragRows];
     LUCE_UNROLL
     for (int r = 0; r < kOut * Map::kFragRows; r++) {
         const typename T::Scales& of = s[r / Map::kFragRows].of[r % Map::kFragRows];
         scale[r / Map::kFragRows][r % Map::kFragRows] = T::kBlock == 256 && !T::kHalves ? static_cast<float>(of.scale(g, 0)) : 1.0f;
     }
+    tile_rows<T, kRows, kOut, kTiles, kParts>(c, 0, w, s, scale, g, x);
     LUCE_UNROLL
-    for (int t = 0; t < kTiles; t++) {
-        if (t > 0) schedule_fence();
-        const size_t here = at + static_cast<size_t>(t) * tile_stride;
-        uint32_t q[4];
-        float d[8], extra[8] = {};
-        load_rows(q, x.q + here * 32, lane);
-        order_rows<kParts>(q);
-        take_rows(d, x.d + here, lane);
-        if constexpr (T::kMin) take_rows(extra, x.sums + 2 * here + (T::kHalves ? kTileRows : 0), lane);
-        LUCE_UNROLL
-        for (int o = 0; o < kOut; o++) {
-            float p[8];
-            tile_products<T, kRows, kParts>(p, w[o], q, s[o], scale[o], g);
-            LUCE_UNROLL
-            for (int i = 0; i < 8; i++)
-                if (kRows > 8 || Map::kFragRows == 1 || i < 4)
-                    add_group<T>(c[o][t][i], s[o].of[Map::acc_row(i)], g, p[i], d[i], extra[i], ops::to_bits(extra[i]));
-        }
+    for (int t = 1; t < kTiles; t++) {
+        schedule_fence();
+        RowsGroup<T, kParts> more;
+        more.load(rows, at + static_cast<size_t>(t) * static_cast<size_t>(rows.columns / 32) * kTileRows);
+        tile_rows<T, kRows, kOut, kTiles, kParts>(c, t, w, s, scale, g, more);
     }
 }
 
-template <class T, int kOut> struct TileUnit {
-    TileGroup<T> raw[kUnitGroups][kOut];
-    TileScales<T> scales[T::kBlock == 256 ? 1 : kUnitGroups][kOut];
-};
-template <class T, int kOut, class Bytes> LUCE_DEVICE void load_tile_unit(TileUnit<T, kOut>& u, Bytes unit, int first_row) {
-    const int lane = lane_id();
+template <class T, int kOut, class Bytes> LUCE_DEVICE void load_tile_groups(TileGroup<T> (&raw)[kOut], Bytes unit, int first_row, int g) {
     LUCE_UNROLL
-    for (int o = 0; o < kOut; o++) {
-        if constexpr (T::kBlock == 256) u.scales[0][o].load(unit, first_row + 16 * o, lane);
-        LUCE_UNROLL
-        for (int g = 0; g < kUnitGroups; g++) {
-            load_tile_group<T>(u.raw[g][o], record_of<T>(unit, g), first_row + 16 * o, in_block<T>(g), lane);
-            if constexpr (T::kBlock == 32) u.scales[g][o].load(record_of<T>(unit, g), first_row + 16 * o, lane);
-        }
-    }
+    for (int o = 0; o < kOut; o++) load_tile_group<T>(raw[o], record_of<T>(unit, g), first_row + 16 * o, in_block<T>(g), lane_id());
+}
+template <class T, int kOut, class Bytes> LUCE_DEVICE void load_scales(TileScales<T> (&s)[kOut], Bytes unit, int first_row, int g) {
+    LUCE_UNROLL
+    for (int o = 0; o < kOut; o++) s[o].load(record_of<T>(unit, g), first_row + 16 * o, lane_id());
 }
 template <class T, int kOut, int kParts>
 LUCE_DEVICE void decode_tile(TileWeights<kParts> (&w)[kOut], const TileGroup<T> (&raw)[kOut], int g, const uint32_t* table) {
@@ -172,39 +183,64 @@ LUCE_DEVICE void decode_tile(TileWeights<kParts> (&w)[kOut], const TileGroup<T> 
     }
 }
 
-// A unit's groups, of which `at` is the first's place.
-template <class T, int kRows, int kOut, int kTiles, class Bytes>
-LUCE_DEVICE void tile_unit(TileChains<kOut, kTiles>& c, Bytes unit, int first_row, const Rows& x, size_t at, const uint32_t* table) {
-    TileUnit<T, kOut> u;
-    load_tile_unit<T, kOut>(u, unit, first_row);
+// Whether a unit's weights are loaded before its first product: from device memory, and for 16 rows, whose registers are full (59 us against 56 for
+// gate and up of the 27B on an H200). Else they come group by group, and rows a group ahead (44 us and 96 registers for 8 rows).
+template <int kRows, int kOut> LUCE_DEVICE constexpr bool loads_at_once() { return kOut == 1 || kRows > 8; }
+
+// A unit's groups, of which `at` is the first's place. next: rows a group ahead, where these are loaded so: on entry those of the first, in the end, if there are
+// more groups in the segment, those of the next unit.
+template <class T, int kRows, int kOut, int kTiles, int kParts, class Bytes>
+LUCE_DEVICE void tile_unit(TileChains<kOut, kTiles>& c, RowsGroup<T, kParts>& next, Bytes unit, int first_row, const Rows& x, size_t at, bool more,
+                           const uint32_t* table) {
+    constexpr bool kAtOnce = loads_at_once<kRows, kOut>();
+    constexpr int kScales = T::kBlock == 256 ? 1 : kUnitGroups;
+    TileGroup<T> raw[kUnitGroups][kOut];
+    TileScales<T> scales[kScales][kOut];
+    if constexpr (T::kBlock == 256) load_scales<T, kOut>(scales[0], unit, first_row, 0);
+    LUCE_UNROLL
+    for (int g = 0; g < kUnitGroups && kAtOnce; g++) {
+        load_tile_groups<T, kOut>(raw[g], unit, first_row, g);
+        if constexpr (T::kBlock == 32) load_scales<T, kOut>(scales[g], unit, first_row, g);
+    }
     LUCE_UNROLL
     for (int g = 0; g < kUnitGroups; g++) {
         if (T::kBlock == 32 || T::kHalves || g % 2 == 0) schedule_fence();
-        constexpr int kParts = level_parts<T, kRows>();
         TileWeights<kParts> w[kOut];
-        decode_tile<T, kOut, kParts>(w, u.raw[g], in_block<T>(g), table);
-        tile_group<T, kRows, kOut, kTiles, kParts>(c, w, u.scales[T::kBlock == 256 ? 0 : g], in_block<T>(g), x, at + static_cast<size_t>(g * kTileRows));
+        const size_t place = at + static_cast<size_t>(g * kTileRows);
+        RowsGroup<T, kParts> here = next;
+        if constexpr (kAtOnce) {
+            here.load(x, place);
+        } else {
+            if (g + 1 < kUnitGroups || more) next.load(x, place + kTileRows);
+            load_tile_groups<T, kOut>(raw[g], unit, first_row, g);
+            if constexpr (T::kBlock == 32) load_scales<T, kOut>(scales[g], unit, first_row, g);
+        }
+        decode_tile<T, kOut, kParts>(w, raw[g], in_block<T>(g), table);
+        tile_group<T, kRows, kOut, kTiles, kParts>(c, w, scales[T::kBlock == 256 ? 0 : g], in_block<T>(g), here, x, place);
     }
     LUCE_UNROLL
     for (int i = 0; i < kOut * kTiles * 8; i++) {
         const int o = i / (kTiles * 8), e = i % 8;
-        end_block<T>(c[o][i / 8 % kTiles][e], u.scales[0][o].of[Map::acc_row(e)]);
+        end_block<T>(c[o][i / 8 % kTiles][e], scales[0][o].of[Map::acc_row(e)]);
     }
 }
 
 // Segment s; `at`: the place of its first group.
 template <class T, int kRows, int kOut, int kTiles>
 LUCE_DEVICE void tile_segment(TileChains<kOut, kTiles>& c, Ring<T>& ring, int first_row, int s, int groups, const Rows& x, size_t at, const uint32_t* table) {
+    constexpr int kParts = level_parts<T, kRows>();
     const int whole = groups / kUnitGroups, lane = lane_id();
+    RowsGroup<T, kParts> next = {};
+    if constexpr (!loads_at_once<kRows, kOut>()) next.load(x, at);
     LUCE_ROLLED
     for (int b = 0; b < whole; b++) {
         const size_t here = at + static_cast<size_t>(b * kUnitGroups * kTileRows);
         if constexpr (kOut == 2) {
-            tile_unit<T, kRows, kOut, kTiles>(c, ring.wait(), first_row, x, here, table);
+            tile_unit<T, kRows, kOut, kTiles, kParts>(c, next, ring.wait(), first_row, x, here, b + 1 < whole, table);
             ring.release();
         } else {
             const size_t unit = static_cast<size_t>(uniform(s * (kGroups / kUnitGroups) + b));  // hides the step: clang made a pointer for each load
-            tile_unit<T, kRows, kOut, kTiles>(c, ring.records + unit * unit_bytes<T>(), first_row, x, here, table);
+            tile_unit<T, kRows, kOut, kTiles, kParts>(c, next, ring.records + unit * unit_bytes<T>(), first_row, x, here, b + 1 < whole, table);
         }
     }
     if constexpr (T::kBlock == 32) {  // K need not be a multiple of 256
@@ -213,12 +249,13 @@ LUCE_DEVICE void tile_segment(TileChains<kOut, kTiles>& c, Ring<T>& ring, int fi
             const uint8_t* record = ring.records + static_cast<size_t>(s * kGroups + g) * T::kRecord;
             TileGroup<T> raw[kOut];
             TileScales<T> scales[kOut];
-            constexpr int kParts = level_parts<T, kRows>();
             TileWeights<kParts> w[kOut];
             for (int o = 0; o < kOut; o++)
                 load_tile_group<T>(raw[o], record, first_row + 16 * o, 0, lane), scales[o].load(record, first_row + 16 * o, lane);
+            RowsGroup<T, kParts> here;
+            here.load(x, at + static_cast<size_t>(g * kTileRows));
             decode_tile<T, kOut, kParts>(w, raw, 0, table);
-            tile_group<T, kRows, kOut, kTiles, kParts>(c, w, scales, 0, x, at + static_cast<size_t>(g * kTileRows));
+            tile_group<T, kRows, kOut, kTiles, kParts>(c, w, scales, 0, here, x, at + static_cast<size_t>(g * kTileRows));
         }
     }
 }

@@ -65,7 +65,7 @@ struct MatmulArgs {
     Rows x;
     int rows, parts;
     int waves;     // of a workgroup
-    int slots;     // segments whose sums workgroup memory holds, a multiple of waves
+    int slots;     // segments whose sums workgroup memory holds: a multiple of waves, or all of a shared tile's workgroup
     int residual;  // y += product
     int splits;    // workgroups that share a tile's segments (grid z); where more than one, slots is at least a workgroup's segments
     int blocks;    // grid x

@@ -31,6 +31,7 @@ LUCE_DEVICE uint32_t perm(uint32_t hi, uint32_t lo, uint32_t sel) {
     for (int j = 0; j < 32; j += 8) r |= static_cast<uint32_t>(both >> (8 * ((sel >> j) & 7)) & 255) << j;
     return r;
 }
+inline constexpr int kLeanThreads = 256;
 LUCE_DEVICE void async_copy16(uint8_t* to, const uint8_t* from) { memcpy(to, from, 16); }
 LUCE_DEVICE void async_commit() {}
 template <int kPending> LUCE_DEVICE void async_wait() {}

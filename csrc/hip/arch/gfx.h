@@ -5,6 +5,7 @@
 namespace lucebox::hip {
 namespace {
 
+inline constexpr int kLeanThreads = 256;
 // No chip here copies to workgroup memory past the registers: kernels load instead, and these copy at once.
 inline constexpr bool kAsyncCopies = false, kSplitLevels = false;
 LUCE_DEVICE void async_copy16(uint8_t* to, const uint8_t* from) { memcpy(to, from, 16); }

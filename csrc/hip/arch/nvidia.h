@@ -35,6 +35,9 @@ LUCE_DEVICE uint32_t atomic_next(uint32_t* p) { return atomicAdd(p, 1u); }
 LUCE_DEVICE float inverse_sqrt(float x) { return 1.0f / __fsqrt_rn(x); }
 LUCE_DEVICE int mad24(int a, int b, int c) { return a * b + c; }
 
+// What tile kernels of few registers are compiled for: with one wave more than they have, ptxas keeps to 96 registers, and four workgroups of five
+// waves fit where three do.
+inline constexpr int kLeanThreads = 288;
 inline constexpr bool kAsyncCopies = true, kSplitLevels = true;
 // 16 bytes from device to workgroup memory, past the registers; a lane waits until at most kPending of the groups it committed are on their way.
 LUCE_DEVICE void async_copy16(uint8_t* to, const uint8_t* from) {

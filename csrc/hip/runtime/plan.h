@@ -44,17 +44,20 @@ inline MatmulPlan plan_matmul(Arch arch, int shared_limit, int rows, int columns
     return p;
 }
 
-// Where tiles are fewer than two a multiprocessor, several workgroups share a tile: 160 tiles of 17 segments leave 28 of 132 multiprocessors with
-// twice the work of the others. Their sums meet in kPartialBytes of device memory, at kArrivals counters.
+// Where tiles are fewer than two a multiprocessor and a workgroup's waves would take several segments each, several workgroups share a tile: 160 tiles
+// of 17 segments leave 28 of 132 multiprocessors with twice the work. (Tiles of 5 or 6 segments lost up to a third by it.) Their sums meet in
+// kPartialBytes of device memory, at kArrivals counters. All are to be resident at once, with 16 waves a multiprocessor.
 inline constexpr uint64_t kPartialBytes = 8 << 20;
-inline constexpr int kArrivals = 4096;
+inline constexpr int kArrivals = 4096, kResidentWaves = 16;
 inline MatmulPlan split_matmul(MatmulPlan p, int blocks, int columns, int compute_units) {
     const int segments = ceil_div(columns, ops::kSegment), groups = blocks * p.row_groups;
     const uint64_t bytes = static_cast<uint64_t>(groups) * static_cast<uint64_t>(segments) * static_cast<uint64_t>(4 * p.rows * p.outputs);
-    if (blocks >= 2 * compute_units || groups > kArrivals || bytes > kPartialBytes) return p;
+    if (segments <= p.waves || blocks >= 2 * compute_units || groups > kArrivals || bytes > kPartialBytes) return p;
     const int each = ceil_div(segments, std::min(segments, ceil_div(7 * compute_units / 2, blocks)));  // segments of a workgroup
     if (each > p.waves || each == segments) return p;
-    p.waves = p.slots = each, p.splits = ceil_div(segments, each);
+    p.splits = ceil_div(segments, each), p.slots = each;
+    const int most = std::clamp(kResidentWaves / ceil_div(groups * p.splits, compute_units), 1, each);
+    p.waves = ceil_div(each, ceil_div(each, most));
     return p;
 }
 
