@@ -132,14 +132,7 @@ template <KvForm kForm> LUCE_DEVICE float score(const AttentionArgs& a, const Qu
             acc = ops::fma(q.d[b] * read_scale(tile, a.head_dim, b, lane), static_cast<float>(dot), acc);
         }
     } else {
-        constexpr int kAhead = 16;  // loads on their way while the chain of sums goes on
-        for (int e = 0; e < a.head_dim; e += kAhead) {
-            float k[kAhead];
-            LUCE_UNROLL
-            for (int i = 0; i < kAhead; i++) k[i] = read_value<kForm>(tile, (e + i) * kTile + lane);
-            LUCE_UNROLL
-            for (int i = 0; i < kAhead; i++) acc = ops::fma(q.x[e + i], k[i], acc);
-        }
+        for (int e = 0; e < a.head_dim; e++) acc = ops::fma(q.x[e], read_value<kForm>(tile, e * kTile + lane), acc);
     }
     return acc * a.factor;
 }
@@ -173,35 +166,19 @@ LUCE_DEVICE void add_values_q8(const AttentionArgs& a, const uint8_t* tile, floa
             if (i == b) o[i] = ops::fma(step, static_cast<float>(low + 256 * high), o[i]);
     }
 }
-// Of keys first .. last - 1 of the tile, key by key; four keys' values are on their way.
-template <KvForm kForm>
-LUCE_DEVICE void add_values_float(const AttentionArgs& a, const uint8_t* tile, float p, int first, int last, uint32_t* words, float (&o)[kMaxBlocks]) {
-    constexpr int kAhead = 4;
-    const int lane = lane_id();
-    wave_barrier();
-    words[lane] = ops::to_bits(p);
-    wave_barrier();
-    for (int i = first; i < last; i += kAhead) {
-        float v[kAhead][kMaxBlocks];
-        LUCE_UNROLL
-        for (int j = 0; j < kAhead; j++)
-            LUCE_UNROLL
-            for (int b = 0; b < kMaxBlocks; b++)
-                v[j][b] = i + j < last && b < a.head_dim / 32 ? read_value<kForm>(tile, (i + j) * a.head_dim + 32 * b + lane) : 0.0f;
-        LUCE_UNROLL
-        for (int j = 0; j < kAhead; j++)
-            LUCE_UNROLL
-            for (int b = 0; b < kMaxBlocks; b++)
-                if (i + j < last) o[b] = ops::fma(ops::from_bits(words[i + j]), v[j][b], o[b]);
-    }
-}
 template <KvForm kForm> LUCE_DEVICE void add_values(const AttentionArgs& a, const uint8_t* tile, float p, int keys, uint32_t* words, float (&o)[kMaxBlocks]) {
     const int lane = lane_id();
     if constexpr (kForm == KvForm::Q8_0) {
         add_values_q8(a, tile, p, lane < keys, words, o);
         return;
     }
-    add_values_float<kForm>(a, tile, p, 0, keys, words, o);
+    wave_barrier();
+    words[lane] = ops::to_bits(p);
+    wave_barrier();
+    for (int i = 0; i < keys; i++)
+        LUCE_UNROLL
+        for (int b = 0; b < kMaxBlocks; b++)
+            if (b < a.head_dim / 32) o[b] = ops::fma(ops::from_bits(words[i]), read_value<kForm>(tile, i * a.head_dim + 32 * b + lane), o[b]);
 }
 
 // One segment from key `start` on, tile by tile.

@@ -53,8 +53,14 @@ LUCE_DEVICE Part attend_visible(const AttentionArgs& a, const Query& q, int slot
         p = seen ? ops::exp(p - s.m) : 0.0f;
         s.l = s.l + wave_sum(p);
         const uint8_t* values = tile + tile_bytes<KvForm::F16>(a.head_dim);
+        wave_barrier();
+        words[lane] = ops::to_bits(p);
+        wave_barrier();
         const int from = keys.first > t ? keys.first - t : 0, end = keys.last + 1 - t < kTile ? keys.last + 1 - t : kTile;
-        add_values_float<KvForm::F16>(a, values, p, from, end, words, s.o);
+        for (int i = from; i < end; i++)
+            LUCE_UNROLL
+            for (int b = 0; b < kMaxBlocks; b++)
+                if (b < a.head_dim / 32) s.o[b] = ops::fma(ops::from_bits(words[i]), read_value<KvForm::F16>(values, i * a.head_dim + 32 * b + lane), s.o[b]);
     }
     return s;
 }
