@@ -143,12 +143,12 @@ LUCE_DEVICE void keep_row(const DeltanetArgs& a, int row) {
 
 LUCE_DEVICE void deltanet_finish(const DeltanetArgs& a) {
     const int row = block_id(), head = block_id_y() * 8 + thread_id() / 32, lane = lane_id();
+    if (row >= a.batch->rows) return;  // of the launch's bucket, behind the batch: there need be no memory for it
     const bool own = head < a.value_heads;
     const size_t at = (static_cast<size_t>(row) * static_cast<size_t>(a.value_heads) + static_cast<size_t>(own ? head : 0)) * kHeadDim;
     float acc = 0, o[4], v[4], z[4], w[4];  // loaded before anything is waited for
     for (int j = 0; j < 4; j++) o[j] = a.y.x[at + static_cast<size_t>(32 * j + lane)];
     load4(v, a.y.x + at + 4 * lane), load4(z, a.z + at + 4 * lane), load4(w, a.norm + 4 * lane);
-    if (row >= a.batch->rows) return;
     keep_row(a, row);
     if (!own) return;
     for (int j = 0; j < 4; j++) acc = ops::fma(o[j], o[j], acc);
