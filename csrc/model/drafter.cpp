@@ -83,6 +83,20 @@ void Drafter::norm(const float* x, const float* weight, int count, const int32_t
     backend_.norm({.x = x, .weight = weight, .select = select, .count = count, .hidden = config_.hidden, .eps = config_.eps, .y = normed_});
 }
 
+// What k_ and v_ hold, on its way into a layer's ring.
+ops::DraftContext Drafter::keys_and_values(const Layer& l) const {
+    return {.batch = batch_,
+            .rows = rows_,
+            .layout = {ops::KvForm::F16, config_.kv_heads, config_.head_dim},
+            .eps = config_.eps,
+            .k = k_,
+            .v = v_,
+            .k_norm = l.attn_k_norm,
+            .pages = l.pages,
+            .table = l.table,
+            .max_pages = shape_.pages_a_slot()};
+}
+
 void Drafter::context(const ops::Batch& batch) {
     batch_ = backend_.use_batch(batch);
     rows_ = backend_.launch_rows(batch.rows);
@@ -92,16 +106,7 @@ void Drafter::context(const ops::Batch& batch) {
         norm(part_, hidden_norm_, rows_, nullptr);
         for (const Layer& l : layers_) {
             matmul(backend_, normed_, rows_, {{&l.attn_k, k_}, {&l.attn_v, v_}});
-            backend_.draft_context({.batch = batch_,
-                                    .rows = rows_,
-                                    .layout = {ops::KvForm::F16, config_.kv_heads, config_.head_dim},
-                                    .eps = config_.eps,
-                                    .k = k_,
-                                    .v = v_,
-                                    .k_norm = l.attn_k_norm,
-                                    .pages = l.pages,
-                                    .table = l.table,
-                                    .max_pages = shape_.pages_a_slot()});
+            backend_.draft_context(keys_and_values(l));
         }
     });
 }
@@ -138,16 +143,7 @@ void Drafter::add_convolved(const float* y, const float* base) {
 void Drafter::attention(const Layer& l) {
     norm(h_, l.attn_norm, rows_, nullptr);
     matmul(backend_, convolved(l.attn_conv_proj, l.attn_conv_base), rows_, {{&l.attn_q, q_}, {&l.attn_k, k_}, {&l.attn_v, v_}});
-    backend_.draft_attention({.block = {.batch = batch_,
-                                        .rows = rows_,
-                                        .layout = {ops::KvForm::F16, config_.kv_heads, config_.head_dim},
-                                        .eps = config_.eps,
-                                        .k = k_,
-                                        .v = v_,
-                                        .k_norm = l.attn_k_norm,
-                                        .pages = l.pages,
-                                        .table = l.table,
-                                        .max_pages = shape_.pages_a_slot()},
+    backend_.draft_attention({.block = keys_and_values(l),
                               .heads = config_.heads,
                               .window = l.window,
                               .causal = l.causal,

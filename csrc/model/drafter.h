@@ -39,6 +39,7 @@ private:
     const ops::Acts& convolved(const ops::Weight& kernels, const float* base);
     // h += y [rows, hidden] through the second one.
     void add_convolved(const float* y, const float* base);
+    ops::DraftContext keys_and_values(const Layer& layer) const;
     void attention(const Layer& layer);
     void ffn(const Layer& layer);
     void head(const ops::Batch& batch);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ LEAST_LOGPROB = -9999.0
 """In place of -inf, which JSON does not have."""
 
 
-class Answer:
+class Answer(ABC):
     """What both kinds share. choices: of the job, in order."""
 
     prefix: str
@@ -90,24 +91,27 @@ class Answer:
         end = b"}\n\n" if more is None else b"," + dumps(more)[1:] + b"\n\n"
         return self._chunk_start + dumps(choice) + self._chunk_end + end
 
+    @abstractmethod
     def _start(self, index: int) -> Iterator[bytes]:
         """What is sent when a choice gets its slot."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _part(self, index: int, delta: Delta | None, tokens: Sequence[Token], reason: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+        """A choice's part of a chunk."""
 
     # As a whole.
 
+    @abstractmethod
     def add(self, event: Event) -> None:
-        raise NotImplementedError
+        """Takes what came for a choice, for the whole answer."""
 
     def whole(self) -> dict[str, Any]:
         choices = [self._whole_choice(choice) for choice in self._choices]
         return {"object": self.kind, **self._head, "choices": choices, "usage": self.usage(), "timings": self.timings()}
 
+    @abstractmethod
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:
-        raise NotImplementedError
+        """A choice as the whole answer has it."""
 
     def usage(self) -> dict[str, Any]:
         generated = sum(choice.output.generated for choice in self._choices)
