@@ -1,7 +1,7 @@
 """Where a step's time goes on a GPU: microseconds of every kernel at the 27B's geometry, read from the driver's own records (CUPTI, through
 torch.profiler, so torch with CUDA must be there), and of the matmuls the bytes of weights a second as a share of the card's read bandwidth.
 
-    python benches/bench_gpu_kernels.py [--device cuda:0] [--mix iq4_xs|ud] [--rows 1 8 16] [--contexts 0 16384] [--read 4480]
+    python benches/bench_gpu_kernels.py [--device cuda:0] [--mix iq4_xs|ud] [--rows 1 8 16] [--contexts 0 16384] [--draft] [--read 4480]
 
 A kernel is named with the kernel before it, which tells the places of a step apart. Medians over all layers and steps.
 """
@@ -14,16 +14,18 @@ import re
 import statistics
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import bench_gpu
 import numpy as np
 import torch
+from bench_gpu_drafts import Text, write_drafter
 from lucebox import _core, devices
 
 
-def bytes_a_weight(file: _core.GGUFFile) -> dict[str, float]:
-    return {t.type: t.nbytes / int(np.prod(t.dims)) for t in file.tensors}
+def bytes_a_weight(files: list[_core.GGUFFile]) -> dict[str, float]:
+    return {t.type: t.nbytes / int(np.prod(t.dims)) for file in files for t in file.tensors}
 
 
 def streamed(kernel: str, before: str, blocks: int, widths: dict[str, float]) -> float:
@@ -38,35 +40,50 @@ def streamed(kernel: str, before: str, blocks: int, widths: dict[str, float]) ->
     return blocks * outputs * columns * widths[found[1]]
 
 
-def records(engine: _core.Engine, ids: list[int], context: int, rows: int, steps: int) -> tuple[list[dict], float]:
-    """The kernels of `steps` steps, in order, and the median step's milliseconds from its first kernel to its last one's end."""
-    at = context
+def records(step: Callable[[], object], steps: int) -> tuple[list[dict], float]:
+    """The kernels of `steps` steps, in order, and the median step's milliseconds from its embedding to its last kernel's end."""
     for _ in range(3):
-        engine.forward([(0, ids[at : at + rows])], "argmax")
-        at += rows
+        step()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(steps):
-            engine.forward([(0, ids[at : at + rows])], "argmax")
-            at += rows
+            step()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
     kernels = sorted((e for e in events if e.get("cat") == "kernel"), key=lambda e: e["ts"])
-    spans, first = [], 0.0
+    spans, first, last = [], None, 0.0
     for e in kernels:
         if e["name"].startswith("luce_embed"):
+            if first is not None:
+                spans.append((last - first) / 1e3)
             first = e["ts"]
-        if e["name"].startswith("luce_argmax_join"):
-            spans.append((e["ts"] + e["dur"] - first) / 1e3)
+        last = e["ts"] + e["dur"]
+    spans.append((last - first) / 1e3)
     return kernels, statistics.median(spans)
 
 
-def table(kernels: list[dict], steps: int, read: float, file: _core.GGUFFile) -> None:
+def plain_step(engine: _core.Engine, context: int, rows: int) -> Callable[[], object]:
+    """The next rows of a random text behind `context` tokens."""
+    source = np.random.RandomState(rows)
+    engine.reset(0)
+    if context:
+        engine.forward([(0, source.randint(0, 200000, context).tolist())], "none")
+    return lambda: engine.forward([(0, source.randint(0, 200000, rows).tolist())], "argmax")
+
+
+def draft_step(engine: _core.Engine, context: int, rows: int) -> Callable[[], object]:
+    """A draft of so many rows, not verified."""
+    text = Text(engine, context, 2)
+    text.begin()
+    return lambda: engine.propose([(0, rows)])
+
+
+def table(kernels: list[dict], steps: int, read: float, files: list[_core.GGUFFile]) -> None:
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     gaps: dict[tuple[str, str], list[float]] = defaultdict(list)
     weights: dict[tuple[str, str], float] = {}
-    widths, before = bytes_a_weight(file), None
+    widths, before = bytes_a_weight(files), None
     for e in kernels:
         name = e["name"].removeprefix("luce_")
         key = (name, "x".join(str(n) for n in e["args"]["grid"]) + f" ({e['args']['block'][0]}) after "
@@ -95,26 +112,26 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=64)
     parser.add_argument("--contexts", type=int, nargs="*", default=[0])
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 16])
+    parser.add_argument("--draft", action="store_true", help="drafts of a random drafter instead of steps; rows from 2")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--read", type=float, default=4480, help="the card's read bandwidth in GB/s")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         bench_gpu.write_model(path, args.mix, args.layers)
-        file = _core.GGUFFile(str(path))
-        engine = _core.Engine(file, max_ctx=max(args.contexts) + 8192, **devices.options(args.device))
+        files, more = [_core.GGUFFile(str(path))], {}
+        if args.draft:
+            write_drafter(Path(folder) / "draft.gguf", args.layers)
+            files.append(_core.GGUFFile(str(Path(folder) / "draft.gguf")))
+            more = {"draft": files[1], "draft_block_size": 16}
+        engine = _core.Engine(files[0], max_ctx=max(args.contexts) + 8192, **more, **devices.options(args.device))
+        make = draft_step if args.draft else plain_step
         for context in args.contexts:
             for rows in args.rows:
-                ids = np.random.RandomState(rows).randint(0, 200000, context + rows * (args.steps + 4)).tolist()
-                engine.reset(0)
-                if context:
-                    engine.forward([(0, ids[:context])], "none")
-                kernels, span = records(engine, ids, context, rows, args.steps)
-                print(
-                    f"\n== {args.mix}, context {context}, {rows} rows: a step {span:.3f} ms under the profiler",
-                    flush=True,
-                )
-                table(kernels, args.steps, args.read, file)
+                kernels, span = records(make(engine, max(context, 1) if args.draft else context, rows), args.steps)
+                what = "a draft" if args.draft else "a step"
+                print(f"\n== {args.mix}, context {context}, {rows} rows: {what} {span:.3f} ms under the profiler", flush=True)
+                table(kernels, args.steps, args.read, files)
 
 
 if __name__ == "__main__":
