@@ -1,5 +1,5 @@
 """Drafted steps on a GPU at the 27B's geometry, with a random target and a random five-layer drafter: milliseconds of a
-draft and of whole steps with scripted acceptance, beside a plain step.
+draft, of steps whose drafts are scripted to be right so far, and of steps that draft and verify in one go, beside a plain step.
 
     python benches/bench_gpu_drafts.py --device cuda:0 [--layers 64] [--json]
 
@@ -58,8 +58,10 @@ class Text:
             self.made += core.step([StepWork(0, limit=1, draft=[])])[0].token_ids
         self.known = self.made
 
-    def begin(self) -> None:
-        self.core.begin(0, SequenceParams(lookup=False, adaptive=False), self.prompt)
+    def begin(self, width: int = 0) -> None:
+        """width: rows of the drafter's blocks, 0: the engine's."""
+        self.width = width
+        self.core.begin(0, SequenceParams(lookup=False, adaptive=False, draft_width=width), self.prompt)
         rows = self.core.max_rows
         for at in range(0, len(self.prompt), rows):
             last = at + rows >= len(self.prompt)
@@ -69,7 +71,7 @@ class Text:
     def step(self, width: int, kept: int, drafts: bool) -> None:
         """One step of `width` rows that keeps `kept` drafts; `drafts`: the drafter runs before it."""
         if len(self.made) + width > len(self.known):
-            self.begin()
+            self.begin(self.width)
         if drafts:
             self.core.propose([(0, width)])
         at = len(self.made)
@@ -78,6 +80,15 @@ class Text:
         result = self.core.step([StepWork(0, limit=width, draft=draft)])[0]
         assert result.accepted == kept, (result.accepted, kept)
         self.made += result.token_ids
+
+    def speculate(self, width: int) -> None:
+        """One step in one go. What the drafter gets right is its own affair."""
+        if len(self.made) + width > len(self.known):
+            self.begin(self.width)
+        result = self.core.step([StepWork(0, limit=width)])[0]
+        assert result.drafted == width - 1 and result.draft_ms == 0
+        self.made += result.token_ids
+        assert self.made == self.known[: len(self.made)]
 
 
 def main() -> None:
@@ -116,7 +127,9 @@ def main() -> None:
             text.begin()
             show("plain step", timed(lambda t=text: t.step(1, 0, False), args.repeats))
             for width in (8, 16):
+                text.begin(width)
                 show(f"draft of {width}", timed(lambda w=width, t=text: t.core.propose([(0, w)]), args.repeats))
+                show(f"one go, {width} rows", timed(lambda w=width, t=text: t.speculate(w), args.repeats))
                 for tokens in (4, 6, 12):
                     if tokens <= width:
                         for drafts, name in ((False, "verify and accept"), (True, "whole step")):

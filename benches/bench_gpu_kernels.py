@@ -75,7 +75,7 @@ def plain_step(engine: _core.Engine, context: int, rows: int) -> Callable[[], ob
 def draft_step(engine: _core.Engine, context: int, rows: int) -> Callable[[], object]:
     """A draft of so many rows, not verified."""
     text = Text(engine, context, 2)
-    text.begin()
+    text.begin(rows)
     return lambda: engine.propose([(0, rows)])
 
 
@@ -130,7 +130,10 @@ def main() -> None:
             for rows in args.rows:
                 kernels, span = records(make(engine, max(context, 1) if args.draft else context, rows), args.steps)
                 what = "a draft" if args.draft else "a step"
-                print(f"\n== {args.mix}, context {context}, {rows} rows: {what} {span:.3f} ms under the profiler", flush=True)
+                print(
+                    f"\n== {args.mix}, context {context}, {rows} rows: {what} {span:.3f} ms under the profiler",
+                    flush=True,
+                )
                 table(kernels, args.steps, args.read, files)
 
 

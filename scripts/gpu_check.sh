@@ -33,7 +33,7 @@ cp -r "$build/kernels" "$site/kernels"
 export PYTHONPATH=$PWD/$build/site:$PWD/tests
 
 echo "== tests on cuda:0"
-LUCEBOX_TEST_DEVICE=cuda:0 python3 -m pytest -q -p no:cacheprovider tests/csrc/hip -k "not emulator and not driver and not isa"
+LUCEBOX_TEST_DEVICE=cuda:0 python3 -m pytest -q -p no:cacheprovider tests/csrc/hip tests/csrc/engine/test_speculate.py -k "not emulator and not driver and not isa"
 echo "== selftest"
 python3 -m lucebox selftest --device cuda:0
 if [ -n "$server" ]; then

@@ -1,6 +1,7 @@
 // lucebox._core.testing: what a drafter gives before a path is chosen, and the choice alone.
 #include "bindings/engine.h"
 #include "bindings/testing.h"
+#include "bindings/testing_hip.h"
 #include "spec/accept.h"
 #include "spec/lookup.h"
 
@@ -17,6 +18,61 @@ py::tuple draft(PyEngine& e, int slot, int32_t anchor, int rows) {
     const engine::Block block{slot, anchor, rows};
     e.exclusive([&] { e.engine->draft({&block, 1}, ids, scores); });
     return py::make_tuple(candidates, edges);
+}
+
+// (path, tokens of the verified rows) of ops/walk.h, for blocks of (rows, verified rows) each.
+py::tuple walk_on(ops::Backend& backend, const py::array_t<int32_t, py::array::c_style>& candidates, const Floats& edges, int k,
+                  const std::vector<std::pair<int, int>>& blocks) {
+    ops::Batch draft{}, verify{};
+    for (const auto& [rows, verified] : blocks) {
+        draft.span[draft.spans++] = {.slot = 0, .first = draft.rows, .rows = rows, .position = 0, .pending = 0, .commit = false};
+        verify.span[verify.spans++] = {.slot = 0, .first = verify.rows, .rows = verified, .position = 0, .pending = 0, .commit = false};
+        for (int r = 1; r < rows; r++) draft.want[draft.wanted++] = draft.rows + r;
+        draft.rows += rows;
+        for (int r = 0; r < verified; r++) verify.token[verify.rows++] = -7;
+    }
+    const auto on_device = [&](const auto& array) {
+        void* to = backend.allocate(static_cast<uint64_t>(array.nbytes()));
+        backend.upload(to, array.data(), static_cast<uint64_t>(array.nbytes()));
+        return to;
+    };
+    py::array_t<int32_t> path(draft.wanted), tokens(verify.rows);
+    auto* out = static_cast<int32_t*>(backend.allocate(static_cast<uint64_t>(path.nbytes())));
+    const ops::Walk op{.draft = backend.use_batch(draft, ops::Place::kDraft),
+                       .verify = backend.use_batch(verify),
+                       .k = k,
+                       .id = static_cast<const int32_t*>(on_device(candidates)),
+                       .edge = static_cast<const float*>(on_device(edges)),
+                       .path = out};
+    backend.walk(op);
+    backend.download(path.mutable_data(), out, static_cast<uint64_t>(path.nbytes()));
+    backend.download(tokens.mutable_data(), op.verify->token, static_cast<uint64_t>(tokens.nbytes()));
+    return py::make_tuple(path, tokens);
+}
+
+py::tuple walk(const py::array_t<int32_t, py::array::c_style>& candidates, const Floats& edges, int k, const std::vector<std::pair<int, int>>& blocks,
+               const std::string& device) {
+    if (device == "cpu") {
+        CpuBackend backend(cpu::choose("portable"), 1);
+        return walk_on(backend, candidates, edges, k, blocks);
+    }
+    DeviceArrays on(device, "shuffled");
+    on.use_scratch({ops::kMaxRows, 1, 1, 1});
+    return walk_on(on.backend, candidates, edges, k, blocks);
+}
+
+// (path behind each anchor, argmax of the verified rows) of blocks (slot, anchor, rows, verified rows), as one step.
+py::tuple speculate(PyEngine& e, const std::vector<std::tuple<int, int32_t, int, int>>& asked) {
+    std::vector<engine::Block> blocks;
+    int paths = 0, verified = 0;
+    for (const auto& [slot, anchor, rows, verify] : asked) {
+        blocks.push_back({slot, anchor, rows, verify});
+        paths += rows - 1, verified += verify;
+    }
+    py::array_t<int32_t> path(paths), best(verified);
+    int32_t *to_path = path.mutable_data(), *to_best = best.mutable_data();
+    e.exclusive([&] { e.engine->speculate(blocks, to_path, to_best); });
+    return py::make_tuple(path, best);
 }
 
 // (ids, confidence) of the chosen path, or, with a temperature, of a drawn one with its distributions.
@@ -97,6 +153,8 @@ void init_testing_draft(py::module_& t) {
     t.def("speculative_chain", &speculative_chain, py::arg("target"), py::arg("drafter"), py::arg("params"), py::arg("width"), py::arg("point_mass"),
           py::arg("draws"), py::arg("tokens"));
     t.def("look_up", &look_up, py::arg("ids"));
+    t.def("walk", &walk, py::arg("candidates"), py::arg("edges"), py::arg("k"), py::arg("blocks"), py::arg("device") = "cpu");
+    t.def("speculate", &speculate, py::arg("engine"), py::arg("blocks"));
 }
 
 }  // namespace lucebox::bindings

@@ -69,7 +69,7 @@ py::array_t<float> embed(const FileWeight& weight, const std::vector<int32_t>& i
     for (const int32_t id : ids) batch.token[batch.rows++] = id;
     on.use_scratch({ops::kMaxRows, 1, 1, 1});
     float* h = on.empty<float>(static_cast<size_t>(hip::row_bucket(batch.rows) * columns));
-    on.backend.embed({on.backend.use_batch(batch), prepared(on, weight, columns), h});
+    on.backend.embed({on.backend.use_batch(batch, ops::Place::kForward), prepared(on, weight, columns), h});
     return on.array<float>(h, {batch.rows, columns});
 }
 

@@ -36,7 +36,7 @@ py::tuple deltanet(const std::vector<SpanTuple>& spans, int key_heads, int value
     float* S = on.copy(reorder_state(state.data(), n, true).data(), n);
     float *ru = on.copy(ring_u), *rab = on.copy(ring_ab);
     const ops::Acts y = on.acts(batch.rows, value_heads * ops::kHeadDim);
-    on.backend.deltanet({on.backend.use_batch(batch), key_heads, value_heads, eps, on.copy(u), on.copy(alpha), on.copy(beta), on.copy(z), on.copy(conv),
+    on.backend.deltanet({on.backend.use_batch(batch, ops::Place::kForward), key_heads, value_heads, eps, on.copy(u), on.copy(alpha), on.copy(beta), on.copy(z), on.copy(conv),
                          on.copy(dt), on.copy(a), on.copy(norm), S, ru, rab, y});
     on.back(state, S), on.back(ring_u, ru), on.back(ring_ab, rab);
     const std::vector<float> plain = reorder_state(state.data(), n, false);
@@ -64,7 +64,7 @@ py::tuple attention(const std::vector<std::pair<int, int>>& rows, const std::str
     const ops::Acts y = on.acts(batch.rows, heads * head_dim);
     float *q = on.copy(qg), *key = on.copy(k);
     uint8_t* page = on.copy(pages);
-    on.backend.attention({on.backend.use_batch(batch), heads, 2 * extent(cos, 1), {kv, extent(k, 1), head_dim}, eps, q, key, on.copy(v), on.copy(q_norm),
+    on.backend.attention({on.backend.use_batch(batch, ops::Place::kForward), heads, 2 * extent(cos, 1), {kv, extent(k, 1), head_dim}, eps, q, key, on.copy(v), on.copy(q_norm),
                           on.copy(k_norm), page, on.copy(table), extent(table, 1), y});
     on.back(qg, q), on.back(k, key), on.back(pages, page);
     return on.result(y, batch.rows);
@@ -91,17 +91,18 @@ py::array_t<float> forward(const std::shared_ptr<gguf::File>& file, const std::v
         b.rows = rows, b.spans = 1, b.span[0] = {0, 0, rows, at, 0, true};
         b.rope_dims = config.rope_dims, b.rope_cos = cos.data(), b.rope_sin = sin.data();
         for (int r = 0; r < rows; r++) {
-            b.token[r] = ids[static_cast<size_t>(at + r)], b.position[r] = at + r;
+            b.token[r] = ids[static_cast<size_t>(at + r)], b.position[r] = at + r, b.want[r] = r;
             rope.fill(at + r, cos.data() + r * half, sin.data() + r * half);
         }
-        model.forward(b);
+        b.wanted = rows;
+        model.use(b);
+        model.forward();
         for (int first = 0; first < rows; first += model::kHeadRows) {
-            b.wanted = std::min(model::kHeadRows, rows - first);
-            for (int i = 0; i < b.wanted; i++) b.want[i] = first + i;
-            model.head(b);
+            const int count = std::min(model::kHeadRows, rows - first);
+            model.head(first, count);
             const size_t vocab = static_cast<size_t>(config.vocab);
             float* to = logits.mutable_data() + static_cast<size_t>(at + first) * vocab;
-            on.backend.download(to, model.logits(), static_cast<size_t>(b.wanted) * vocab * sizeof(float));
+            on.backend.download(to, model.logits(), static_cast<size_t>(count) * vocab * sizeof(float));
         }
         at += rows;
     }

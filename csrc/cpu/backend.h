@@ -21,7 +21,7 @@ public:
     uint64_t scratch_bytes(const ops::Limits& limits) const override;
     void use_scratch(const ops::Limits& limits, void* scratch) override;
 
-    const ops::Batch* use_batch(const ops::Batch& batch) override { return &batch; }
+    ops::Batch* use_batch(ops::Batch& batch, ops::Place) override { return &batch; }
     void embed(const ops::Embed& op) override;
     void norm(const ops::Norm& op) override;
     void matmul(const ops::Matmul& op) override;
@@ -36,6 +36,7 @@ public:
     void draft_attention(const ops::DraftAttention& op) override;
     void top_k(const ops::TopK& op) override;
     void lattice(const ops::Lattice& op) override;
+    void walk(const ops::Walk& op) override;
 
     void clear(void* at, uint64_t bytes) override { memset(at, 0, bytes); }
     void copy(void* to, const void* from, uint64_t bytes) override { memcpy(to, from, bytes); }

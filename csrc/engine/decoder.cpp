@@ -2,6 +2,7 @@
 #include "spec/accept.h"
 #include "ops/float_mode.h"
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 
@@ -88,10 +89,8 @@ std::vector<spec::Proposal> Decoder::propose(std::span<const std::pair<int, int>
         if (s.params.judge == Judge::kOff || most == 0) continue;
         // The whole block is drafted, and cut afterwards: what a row sees depends on the rows behind it.
         const int rows = std::min(block_rows(s), engine_.options().max_ctx - engine_.length(slot));
-        const spec::History::Match match = s.params.lookup ? s.history.find() : spec::History::Match{};
-        const bool sure = match.length >= spec::LookupPolicy::kAlone;
-        if (match.length >= s.lookup.least(s.history.ids().size()))  // a short match that no drafter confirms is trusted for as many tokens as it has
-            hints[i] = spec::look_up(match, sure || rows >= 2 ? most : std::min(most, match.length));
+        bool sure = false;
+        hints[i] = hint(s, rows, most, sure);
         if (rows < 2 || (sure && !hints[i].ids.empty())) out[i] = worthy(s, std::move(hints[i]), 0);
         else blocks.push_back({slot, s.history.ids().back(), rows}), owner.push_back(i);
     }
@@ -107,6 +106,15 @@ std::vector<spec::Proposal> Decoder::propose(std::span<const std::pair<int, int>
         at += static_cast<size_t>(blocks[j].rows - 1);
     }
     return out;
+}
+
+// What the history says behind the text; sure: it says it without the drafter. A short match that no drafter confirms is trusted for as many tokens as
+// it has.
+spec::Proposal Decoder::hint(const Sequence& s, int rows, int most, bool& sure) const {
+    const spec::History::Match match = s.params.lookup ? s.history.find() : spec::History::Match{};
+    sure = match.length >= spec::LookupPolicy::kAlone;
+    if (match.length < s.lookup.least(s.history.ids().size())) return {};
+    return spec::look_up(match, sure || rows >= 2 ? most : std::min(most, match.length));
 }
 
 // As much of a proposal as pays.
@@ -197,27 +205,14 @@ std::vector<StepResult> Decoder::step(std::span<const StepWork> works) {
     for (const StepWork& work : works) check(work);
     std::vector<Rows> all;
     for (const StepWork& work : works) all.push_back(make_rows(work));
-    draft(all);
-    for (Rows& rows : all) {
-        if (!rows.work->ids.empty()) continue;
-        rows.ids = {rows.sequence->history.ids().back()};
-        rows.ids.insert(rows.ids.end(), rows.proposal.ids.begin(), rows.proposal.ids.end());
-    }
-    const double draft_ms = since(start);
+    const std::vector<Block> blocks = whole_blocks(all);
+    if (blocks.empty()) draft(all);
+    const double draft_ms = blocks.empty() ? since(start) : 0;
     const auto verify_start = Clock::now();
-    const std::vector<int32_t> wanted = judged_rows(all);
-    std::vector<Request> requests;
-    bool logits = false;
-    for (const Rows& rows : all) {
-        requests.push_back({rows.work->slot, rows.ids, !rows.work->ids.empty() || (rows.ids.size() == 1 && !rows.work->look)});
-        logits = logits || rows.work->logits || !plain_row(*rows.sequence, *rows.work);
-    }
     std::vector<StepResult> results;
     try {
-        engine_.run_batch(requests);
-        best_.resize(wanted.size());
-        if (logits) logits_.resize(wanted.size() * static_cast<size_t>(engine_.config().vocab));
-        engine_.head(wanted, best_.data(), logits ? logits_.data() : nullptr);
+        if (blocks.empty()) verify(all);
+        else speculate(all, blocks);
         for (Rows& rows : all) results.push_back(judge_or_end(rows));
         std::vector<Kept> kept;
         for (size_t i = 0; i < all.size(); i++)
@@ -233,6 +228,70 @@ std::vector<StepResult> Decoder::step(std::span<const StepWork> works) {
     return results;
 }
 
+// The rows through the target, and what it says of those that are judged.
+void Decoder::verify(std::vector<Rows>& all) {
+    const std::vector<int32_t> wanted = judged_rows(all);
+    std::vector<Request> requests;
+    bool logits = false;
+    for (const Rows& rows : all) {
+        requests.push_back({rows.work->slot, rows.ids, !rows.work->ids.empty() || (rows.ids.size() == 1 && !rows.work->look)});
+        logits = logits || rows.work->logits || !plain_row(*rows.sequence, *rows.work);
+    }
+    engine_.run_batch(requests);
+    best_.resize(wanted.size());
+    if (logits) logits_.resize(wanted.size() * static_cast<size_t>(engine_.config().vocab));
+    engine_.head(wanted, best_.data(), logits ? logits_.data() : nullptr);
+}
+
+// Where every sequence of a step takes its drafter's path as it is and judges it by argmax, the step needs no look in between: its blocks, else none.
+std::vector<Block> Decoder::whole_blocks(const std::vector<Rows>& all) const {
+    std::vector<Block> blocks;
+    int drafted = 0;
+    for (const Rows& rows : all) {
+        const StepWork& work = *rows.work;
+        const Sequence& s = *rows.sequence;
+        const int most = room(work.slot, work.limit), block = std::min(block_rows(s), engine_.options().max_ctx - engine_.length(work.slot));
+        const bool plain = work.ids.empty() && !work.draft && !work.look && !work.logits && plain_row(s, work) && s.params.judge != Judge::kOff;
+        bool sure = false;
+        if (!engine_.speculates() || !plain || s.params.selector != spec::Selector::kWalk || block < 2 || most < 1 || !hint(s, block, most, sure).ids.empty()) return {};
+        blocks.push_back({work.slot, s.history.ids().back(), block, std::min(most + 1, verified_rows(s, block))});
+        drafted += block;
+    }
+    if (drafted > engine_.options().max_rows) return {};
+    return blocks;
+}
+
+// Rows of a block that are verified unseen: as many as have paid so far, but enough to learn more, and in the numbers that steps are launched for.
+int Decoder::verified_rows(const Sequence& s, int rows) const {
+    constexpr int kLeast = 4;
+    if (s.history.ids().size() > static_cast<size_t>(spec::kDeep)) rows = std::min(rows, spec::kDeepRows);
+    if (!s.adapts()) return rows;
+    spec::Proposal unseen;
+    unseen.source = spec::Source::kDrafter;
+    unseen.ids.resize(static_cast<size_t>(rows - 1));
+    const auto worth = static_cast<unsigned>(s.policy.worth(unseen, costs_, draft_cost(rows)));
+    return std::min(rows, static_cast<int>(std::bit_ceil(std::max<unsigned>(kLeast, worth + 1))));
+}
+
+void Decoder::speculate(std::vector<Rows>& all, std::span<const Block> blocks) {
+    size_t paths = 0, verified = 0;
+    for (const Block& block : blocks) paths += static_cast<size_t>(block.rows - 1), verified += static_cast<size_t>(block.verify);
+    path_.resize(paths), best_.resize(verified);
+    engine_.speculate(blocks, path_.data(), best_.data());
+    const int32_t* path = path_.data();
+    size_t at = 0;
+    for (size_t i = 0; i < all.size(); path += blocks[i++].rows - 1) {
+        Rows& rows = all[i];
+        const int32_t* end = std::find(path, path + blocks[i].verify - 1, -1);
+        rows.proposal.ids.assign(path, end);
+        rows.proposal.source = end == path ? spec::Source::kNone : spec::Source::kDrafter;
+        rows.proposal.asked = blocks[i].rows;
+        rows.ids.assign(static_cast<size_t>(blocks[i].verify), 0);  // as many as the slot keeps some of
+        rows.at = at, rows.judged = static_cast<size_t>(blocks[i].verify);
+        at += rows.judged;
+    }
+}
+
 // Our own proposals, for the decodes that bring none.
 void Decoder::draft(std::vector<Rows>& all) {
     std::vector<std::pair<int, int>> asked;
@@ -240,8 +299,12 @@ void Decoder::draft(std::vector<Rows>& all) {
         if (rows.work->ids.empty() && !rows.work->draft) asked.emplace_back(rows.work->slot, rows.work->limit);
     std::vector<spec::Proposal> proposals = propose(asked);
     size_t next = 0;
-    for (Rows& rows : all)
-        if (rows.work->ids.empty() && !rows.work->draft) rows.proposal = std::move(proposals[next++]);
+    for (Rows& rows : all) {
+        if (!rows.work->ids.empty()) continue;
+        if (!rows.work->draft) rows.proposal = std::move(proposals[next++]);
+        rows.ids = {rows.sequence->history.ids().back()};
+        rows.ids.insert(rows.ids.end(), rows.proposal.ids.begin(), rows.proposal.ids.end());
+    }
 }
 
 // A request that leaves no token to choose ends alone; the other sequences of the step go on.

@@ -27,7 +27,7 @@ struct StepResult {
     spec::Source source = spec::Source::kNone;
     std::vector<spec::TokenLogprobs> logprobs;  // one a token, where asked for
     std::vector<float> logits;                  // [tokens, vocab] as the model gave them, where asked for
-    double draft_ms = 0, verify_ms = 0;         // of the whole step
+    double draft_ms = 0, verify_ms = 0;         // of the whole step; draft_ms 0 where the blocks were drafted and verified in one go
 };
 
 class Decoder {
@@ -59,6 +59,11 @@ private:
     void check(const StepWork& work);
     Rows make_rows(const StepWork& work);
     void draft(std::vector<Rows>& all);
+    void verify(std::vector<Rows>& all);
+    std::vector<Block> whole_blocks(const std::vector<Rows>& all) const;
+    void speculate(std::vector<Rows>& all, std::span<const Block> blocks);
+    int verified_rows(const Sequence& sequence, int rows) const;
+    spec::Proposal hint(const Sequence& sequence, int rows, int most, bool& sure) const;
     std::vector<int32_t> judged_rows(std::vector<Rows>& all);
     StepResult judge_or_end(Rows& rows);
     StepResult judge(Rows& rows);
@@ -78,6 +83,7 @@ private:
     std::vector<int32_t> best_;        // argmax of the judged rows
     std::vector<int32_t> candidates_;  // of the drafted rows (Engine::draft)
     std::vector<float> edges_;
+    std::vector<int32_t> path_;        // of the drafted blocks (Engine::speculate)
 };
 
 }  // namespace lucebox::engine

@@ -1,12 +1,12 @@
 // The engine's side of a drafter: blocks in, candidates out, and the ring's context behind every batch.
 #include "engine/engine.h"
 #include "ops/float_mode.h"
+#include <algorithm>
 #include <numeric>
 
 namespace lucebox::engine {
 
-void Engine::add_draft_row(int slot, int position, int32_t token) {
-    ops::Batch& b = draft_batch_;
+void Engine::add_draft_row(ops::Batch& b, int slot, int position, int32_t token) {
     const int half = draft_config_.head_dim / 2;
     b.token[b.rows] = token, b.slot[b.rows] = slot, b.position[b.rows] = position;
     draft_rope_->fill(position, b.rope_cos + b.rows * half, b.rope_sin + b.rows * half);
@@ -24,32 +24,33 @@ void Engine::accept(std::span<const Kept> kept, std::span<const int> from) {
         pending_[slot] = rows[slot] = k.rows;
         looked_at_[slot] = 0;
     }
-    if (drafter_) project(from, rows);
-}
-
-// The kept rows of the last batch into the drafter's rings.
-void Engine::project(std::span<const int> from, std::span<const int> kept_rows) {
-    const ops::FloatMode mode;
-    ops::Batch& b = draft_batch_;
-    b.rows = b.spans = b.wanted = 0;
+    if (!drafter_) return;
+    context_batch_.rows = context_batch_.wanted = 0;
     for (int i = 0; i < batch_.spans; i++) {
         const ops::Span& span = batch_.span[i];
         const auto slot = static_cast<size_t>(span.slot);
-        Ring& ring = rings_[slot];
-        const int first = from.empty() ? span.position : std::max(span.position, from[slot]), end = span.position + kept_rows[slot];
-        if (first >= end) continue;
-        if (ring.end != first) ring.first = first;  // a gap: what lies before it is no context
-        ring.end = end;
-        for (int position = first; position < end; position++) {
-            b.want[b.wanted++] = span.first + position - span.position;
-            add_draft_row(span.slot, position, 0);
-        }
+        add_context(span, from.empty() ? span.position : std::max(span.position, from[slot]), span.position + rows[slot]);
     }
-    if (b.rows) drafter_->context(b);
+    if (in_rings_ || context_batch_.rows == 0) return;
+    const ops::FloatMode mode;
+    drafter_->use_context(context_batch_);
+    drafter_->context();
 }
 
-void Engine::draft(std::span<const Block> blocks, int32_t* candidates, float* edges) {
-    const ops::FloatMode mode;
+// Positions first .. end - 1 of a span of the last batch, on their way into the drafter's ring.
+void Engine::add_context(const ops::Span& span, int first, int end) {
+    if (first >= end) return;
+    Ring& ring = rings_[static_cast<size_t>(span.slot)];
+    if (ring.end != first) ring.first = first;  // a gap: what lies before it is no context
+    ring.end = end;
+    ops::Batch& b = context_batch_;
+    for (int position = first; position < end; position++) {
+        b.want[b.wanted++] = span.first + position - span.position;
+        add_draft_row(b, span.slot, position, 0);
+    }
+}
+
+void Engine::fill_blocks(std::span<const Block> blocks) {
     ops::Batch& b = draft_batch_;
     b.rows = b.spans = b.wanted = 0;
     for (const Block& block : blocks) {
@@ -66,13 +67,76 @@ void Engine::draft(std::span<const Block> blocks, int32_t* candidates, float* ed
                              .context = ring.end == position ? position - ring.first : 0};
         for (int r = 0; r < block.rows; r++) {
             if (r > 0) b.want[b.wanted++] = b.rows;
-            add_draft_row(block.slot, position + r, r == 0 ? block.anchor : draft_config_.mask_token);
+            add_draft_row(b, block.slot, position + r, r == 0 ? block.anchor : draft_config_.mask_token);
         }
     }
-    drafter_->draft(b);
-    const auto count = static_cast<size_t>(b.wanted);
+    drafter_->use_blocks(b);
+}
+
+void Engine::draft(std::span<const Block> blocks, int32_t* candidates, float* edges) {
+    const ops::FloatMode mode;
+    fill_blocks(blocks);
+    drafter_->draft();
+    const auto count = static_cast<size_t>(draft_batch_.wanted);
     backend_->download(candidates, drafter_->candidates(), count * ops::kCandidates * sizeof(int32_t));
     backend_->download(edges, drafter_->edges(), count * ops::kCandidates * ops::kCandidates * sizeof(float));
+}
+
+// The rows that verify the blocks: anchors, and places for the paths.
+void Engine::fill_paths(std::span<const Block> blocks) {
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<Request> requests;
+    for (const Block& block : blocks) {
+        LUCE_CHECK(block.verify >= 2 && block.verify <= block.rows, kRequest, block.verify, " rows are to verify a block of ", block.rows);
+        auto& row_ids = ids.emplace_back(static_cast<size_t>(block.verify));
+        row_ids[0] = block.anchor;
+    }
+    for (size_t i = 0; i < blocks.size(); i++) requests.push_back({blocks[i].slot, ids[i], false});
+    check(requests);
+    std::vector<int> done(requests.size());
+    fill(requests, done);
+    batch_.wanted = batch_.rows;
+    std::iota(batch_.want, batch_.want + batch_.rows, 0);
+}
+
+void Engine::speculate(std::span<const Block> blocks, int32_t* drafted, int32_t* best) {
+    const ops::FloatMode mode;
+    fill_paths(blocks);
+    fill_blocks(blocks);
+    context_batch_.rows = context_batch_.wanted = 0;
+    const std::vector<Ring> rings = rings_;  // what is accepted moves them
+    for (int i = 0; i < batch_.spans; i++) add_context(batch_.span[i], batch_.span[i].position, batch_.span[i].position + batch_.span[i].rows);
+    rings_ = rings;
+    try {
+        reserve_pages();
+        ops::Batch* verify = model_->use(batch_);
+        drafter_->use_context(context_batch_);
+        const int wanted = backend_->launch_rows(draft_batch_.wanted);
+        backend_->run({model::kWholeStep, wanted}, {verify, drafter_->blocks(), drafter_->context_rows()}, [&] {
+            drafter_->draft();
+            drafter_->walk(verify);
+            model_->forward();
+            model_->argmax();
+            drafter_->context();
+        });
+        advance();
+        in_rings_ = true;
+        backend_->download(drafted, drafter_->path(), static_cast<size_t>(draft_batch_.wanted) * sizeof(int32_t));
+        backend_->download(best, model_->best(), static_cast<size_t>(batch_.wanted) * sizeof(int32_t));
+        if (std::find_if(best, best + batch_.wanted, [](int32_t id) { return id < 0; }) != best + batch_.wanted) explain_paths(drafted);
+    } catch (...) {
+        for (const Block& block : blocks) reset(block.slot);
+        throw;
+    }
+}
+
+// As explain_nan(), with the tokens that the backend's batch had.
+void Engine::explain_paths(const int32_t* drafted) {
+    for (int s = 0; s < batch_.spans; s++) {
+        const ops::Span &path = draft_batch_.span[s], &span = batch_.span[s];
+        for (int r = 1; r < span.rows; r++) batch_.token[span.first + r] = std::max(0, drafted[path.first + r - s - 1]);
+    }
+    explain_nan();
 }
 
 spec::Machine Engine::machine() const {

@@ -69,8 +69,11 @@ Engine::Engine(std::shared_ptr<const gguf::File> file, const Options& options, c
     batch_.rope_dims = config_.rope_dims, batch_.rope_cos = cos_.data(), batch_.rope_sin = sin_.data();
     if (!drafter_) return;
     draft_rope_.emplace(draft_config_.theta, draft_config_.head_dim);
-    draft_cos_.resize(rows * static_cast<size_t>(draft_config_.head_dim) / 2), draft_sin_.resize(draft_cos_.size());
-    draft_batch_.rope_dims = draft_config_.head_dim, draft_batch_.rope_cos = draft_cos_.data(), draft_batch_.rope_sin = draft_sin_.data();
+    const size_t draft_angles = rows * static_cast<size_t>(draft_config_.head_dim) / 2;
+    for (std::vector<float>* part : {&draft_cos_, &draft_sin_, &context_cos_, &context_sin_}) part->resize(draft_angles);
+    draft_batch_.rope_dims = context_batch_.rope_dims = draft_config_.head_dim;
+    draft_batch_.rope_cos = draft_cos_.data(), draft_batch_.rope_sin = draft_sin_.data();
+    context_batch_.rope_cos = context_cos_.data(), context_batch_.rope_sin = context_sin_.data();
 }
 
 // Both files count by their bytes in the progress.
@@ -136,15 +139,18 @@ std::vector<Engine::Part> Engine::fill(std::span<const Request> requests, std::v
     return parts;
 }
 
-// Runs the batch and moves the slots on.
-void Engine::run(const model::Qwen35::Look& look) {
+void Engine::reserve_pages() {
     for (int i = 0; i < batch_.spans; i++) {
         const ops::Span& span = batch_.span[i];
         if (!pages_.reserve(span.slot, span.position + span.rows)) continue;
         const auto& pages = pages_.of(span.slot);
         backend_->upload(model_->page_table() + static_cast<size_t>(span.slot) * static_cast<size_t>(pages_.pages_a_slot()), pages.data(), pages.size() * sizeof(int32_t));
     }
-    model_->forward(batch_, look);
+}
+
+// The slots behind the batch.
+void Engine::advance() {
+    in_rings_ = false;
     for (int i = 0; i < batch_.spans; i++) {
         const ops::Span& span = batch_.span[i];
         const auto slot = static_cast<size_t>(span.slot);
@@ -154,10 +160,19 @@ void Engine::run(const model::Qwen35::Look& look) {
     }
 }
 
+// Runs the batch and moves the slots on.
+void Engine::run(const model::Qwen35::Look& look) {
+    reserve_pages();
+    model_->use(batch_);
+    model_->forward(look);
+    advance();
+}
+
 void Engine::run_head(std::span<const int32_t> rows, int32_t* best) {
     batch_.wanted = static_cast<int>(rows.size());
     std::copy(rows.begin(), rows.end(), batch_.want);
-    model_->head(batch_);
+    model_->use(batch_);
+    model_->head(0, batch_.wanted);
     backend_->download(best, model_->best(), rows.size() * sizeof(int32_t));
     if (std::find_if(best, best + rows.size(), [](int32_t id) { return id < 0; }) != best + rows.size()) explain_nan();
 }
@@ -224,7 +239,8 @@ void Engine::explain_nan() {
     std::string where = "the output head";
     bool found = false;
     std::vector<float> h(static_cast<size_t>(batch_.rows) * static_cast<size_t>(config_.hidden));
-    model_->forward(batch_, [&](int layer, const float* rows) {
+    model_->use(batch_);
+    model_->forward([&](int layer, const float* rows) {
         backend_->download(h.data(), rows, h.size() * sizeof(float));
         if (found || std::all_of(h.begin(), h.end(), [](float x) { return x - x == 0.0f; })) return;
         found = true, where = join("layer ", layer, config_.recurrent[static_cast<size_t>(layer)] ? " (DeltaNet)" : " (attention)");

@@ -35,6 +35,7 @@ struct Block {
     int slot;
     int32_t anchor;
     int rows;
+    int verify = 0;  // of speculate(): rows of the target, 2 to rows
 };
 // What a slot keeps of the rows that the last batch gave it without commit.
 struct Kept {
@@ -74,6 +75,11 @@ public:
     const model::DraftConfig& drafter() const { return draft_config_; }
     // Of each block's rows but the first: candidates [rows, 16] (-1: the row holds a NaN) and edges [rows, 16, 16] (ops/lattice.h), block after block.
     void draft(std::span<const Block> blocks, int32_t* candidates, float* edges);
+    // Blocks drafted, the best edges' path walked and verified, and the rows taken into the rings, with no look in between; then accept() as after
+    // run_batch(). drafted: the path behind each block's anchor, -1 behind its end, [rows - 1] a block; best: argmax of all verified rows.
+    // Whether that pays: a GPU is not kept waiting.
+    bool speculates() const { return drafts() && options_.device != "cpu"; }
+    void speculate(std::span<const Block> blocks, int32_t* drafted, int32_t* best);
     // Values of the target's layers that the drafter got in another form, being no numbers or too large.
     int mended_taps();
 
@@ -92,14 +98,19 @@ private:
         int first = 0, end = 0;
     };
     void open_models(const Progress& progress);
-    void add_draft_row(int slot, int position, int32_t token);
-    void project(std::span<const int> from, std::span<const int> kept_rows);
+    void add_draft_row(ops::Batch& batch, int slot, int position, int32_t token);
+    void fill_blocks(std::span<const Block> blocks);
+    void fill_paths(std::span<const Block> blocks);
+    void add_context(const ops::Span& span, int first, int end);
     void check(std::span<const Request> requests) const;
     std::vector<Part> fill(std::span<const Request> requests, std::vector<int>& done);
+    void reserve_pages();
+    void advance();
     void run(const model::Qwen35::Look& look);
     void read_logits(std::span<const Request> requests, const std::vector<Part>& parts, Want want, void* out);
     void run_head(std::span<const int32_t> rows, int32_t* best);
     [[noreturn]] void explain_nan();
+    [[noreturn]] void explain_paths(const int32_t* drafted);
 
     std::shared_ptr<const gguf::File> file_;
     Options options_;
@@ -117,8 +128,9 @@ private:
     std::vector<int> pending_;     // of them, rows that the DeltaNet states lack (ops/deltanet.h)
     std::vector<int> looked_at_;   // rows of the last batch that were not committed
     std::vector<Ring> rings_;
-    ops::Batch draft_batch_{};
-    std::vector<float> draft_cos_, draft_sin_;
+    bool in_rings_ = false;        // speculate() took the last batch's rows into the rings
+    ops::Batch draft_batch_{}, context_batch_{};
+    std::vector<float> draft_cos_, draft_sin_, context_cos_, context_sin_;
     ops::Batch batch_{};
     std::vector<float> cos_, sin_;
     std::vector<int32_t> wanted_;  // rows of the batch whose logits are asked for

@@ -13,6 +13,7 @@
 #include "hip/matmul_tile.h"
 #include "hip/norm.h"
 #include "hip/swiglu.h"
+#include "hip/walk.h"
 
 using namespace lucebox::hip;
 using lucebox::ops::KvForm;
@@ -50,6 +51,7 @@ LUCE_ENTRY(luce_top_k_parts, 256, 1, TopKArgs, top_k_parts)
 LUCE_ENTRY(luce_top_k_join, 256, 1, TopKArgs, top_k_join)
 LUCE_ENTRY(luce_lattice_predecessors, 32, 1, LatticeArgs, lattice_predecessors)
 LUCE_ENTRY(luce_lattice_edges, 256, 1, LatticeArgs, lattice_edges)
+LUCE_ENTRY(luce_walk, 32, 1, WalkArgs, walk)
 
 #define LUCE_FLOAT(name, Type) \
     LUCE_ENTRY(luce_embed_##name, 256, 1, EmbedArgs, embed_float<Type>) \

@@ -163,4 +163,13 @@ struct LatticeArgs {
     float* edge;          // [count, kCandidates, kCandidates]
 };
 
+struct WalkArgs {
+    const ops::Batch* draft;
+    ops::Batch* verify;
+    int k;
+    const int32_t* id;  // [rows, kCandidates]
+    const float* edge;  // [rows, kCandidates, kCandidates]
+    int32_t* path;      // [rows]
+};
+
 }  // namespace lucebox::hip

@@ -5,11 +5,6 @@
 
 namespace lucebox::model {
 
-namespace {
-// Steps of a batch that a backend captures one by one; the target has those before.
-enum Part { kContext = 2, kForward, kHead, kLattice };
-}  // namespace
-
 Drafter::Drafter(const gguf::File& file, const DraftConfig& config, const Shape& shape, Qwen35& target, int vocab, ops::Backend& backend, ops::Memory& memory,
                  const Progress& progress)
     : config_(config), shape_(shape), target_(target), vocab_(vocab), backend_(backend), layers_(static_cast<size_t>(config.layers)) {
@@ -77,6 +72,7 @@ void Drafter::take_buffers(ops::Memory& memory) {
     value_ = floats("candidates' logits", ops::kCandidates);
     edge_ = floats("selector's edges", ops::kCandidates * ops::kCandidates);
     work_ = memory.take<float>("drafter's selector work", ops::lattice_work(shape_.max_rows, c.rank));
+    path_ = memory.take<int32_t>("drafter's path", rows);
 }
 
 void Drafter::norm(const float* x, const float* weight, int count, const int32_t* select) {
@@ -84,9 +80,9 @@ void Drafter::norm(const float* x, const float* weight, int count, const int32_t
 }
 
 // What k_ and v_ hold, on its way into a layer's ring.
-ops::DraftContext Drafter::keys_and_values(const Layer& l) const {
-    return {.batch = batch_,
-            .rows = rows_,
+ops::DraftContext Drafter::keys_and_values(const Layer& l, const InUse& rows) const {
+    return {.batch = rows.batch,
+            .rows = rows.rows,
             .layout = {ops::KvForm::F16, config_.kv_heads, config_.head_dim},
             .eps = config_.eps,
             .k = k_,
@@ -97,25 +93,24 @@ ops::DraftContext Drafter::keys_and_values(const Layer& l) const {
             .max_pages = shape_.pages_a_slot()};
 }
 
-void Drafter::context(const ops::Batch& batch) {
-    batch_ = backend_.use_batch(batch);
-    rows_ = backend_.launch_rows(batch.rows);
-    backend_.run(kContext, [this] {
-        backend_.quantize({.x = taps_, .select = batch_->want, .count = rows_, .columns = tapped_.columns, .y = tapped_});
-        matmul(backend_, tapped_, rows_, {{&fc_, part_}});
-        norm(part_, hidden_norm_, rows_, nullptr);
+void Drafter::context() {
+    const int rows = context_.rows;
+    backend_.run({kDraftContext}, {context_.batch}, [this, rows] {
+        backend_.quantize({.x = taps_, .select = context_.batch->want, .count = rows, .columns = tapped_.columns, .y = tapped_});
+        matmul(backend_, tapped_, rows, {{&fc_, part_}});
+        norm(part_, hidden_norm_, rows, nullptr);
         for (const Layer& l : layers_) {
-            matmul(backend_, normed_, rows_, {{&l.attn_k, k_}, {&l.attn_v, v_}});
-            backend_.draft_context(keys_and_values(l));
+            matmul(backend_, normed_, rows, {{&l.attn_k, k_}, {&l.attn_v, v_}});
+            backend_.draft_context(keys_and_values(l, context_));
         }
     });
 }
 
 const ops::Acts& Drafter::convolved(const ops::Weight& kernels, const float* base) {
     if (config_.version == 1) return normed_;
-    matmul(backend_, normed_, rows_, {{&kernels, delta_}});
-    backend_.draft_conv({.batch = batch_,
-                         .rows = rows_,
+    matmul(backend_, normed_, blocks_.rows, {{&kernels, delta_}});
+    backend_.draft_conv({.batch = blocks_.batch,
+                         .rows = blocks_.rows,
                          .hidden = config_.hidden,
                          .group = config_.conv_group,
                          .side = 0,
@@ -128,8 +123,8 @@ const ops::Acts& Drafter::convolved(const ops::Weight& kernels, const float* bas
 }
 
 void Drafter::add_convolved(const float* y, const float* base) {
-    backend_.draft_conv({.batch = batch_,
-                         .rows = rows_,
+    backend_.draft_conv({.batch = blocks_.batch,
+                         .rows = blocks_.rows,
                          .hidden = config_.hidden,
                          .group = config_.conv_group,
                          .side = 1,
@@ -141,66 +136,56 @@ void Drafter::add_convolved(const float* y, const float* base) {
 }
 
 void Drafter::attention(const Layer& l) {
-    norm(h_, l.attn_norm, rows_, nullptr);
-    matmul(backend_, convolved(l.attn_conv_proj, l.attn_conv_base), rows_, {{&l.attn_q, q_}, {&l.attn_k, k_}, {&l.attn_v, v_}});
-    backend_.draft_attention({.block = keys_and_values(l),
+    norm(h_, l.attn_norm, blocks_.rows, nullptr);
+    matmul(backend_, convolved(l.attn_conv_proj, l.attn_conv_base), blocks_.rows, {{&l.attn_q, q_}, {&l.attn_k, k_}, {&l.attn_v, v_}});
+    backend_.draft_attention({.block = keys_and_values(l, blocks_),
                               .heads = config_.heads,
                               .window = l.window,
                               .causal = l.causal,
                               .q = q_,
                               .q_norm = l.attn_q_norm,
                               .y = mixed_});
-    if (config_.version == 1) return matmul(backend_, mixed_, rows_, {{&l.attn_output, h_}}, true);
-    matmul(backend_, mixed_, rows_, {{&l.attn_output, part_}});
+    if (config_.version == 1) return matmul(backend_, mixed_, blocks_.rows, {{&l.attn_output, h_}}, true);
+    matmul(backend_, mixed_, blocks_.rows, {{&l.attn_output, part_}});
     add_convolved(part_, l.attn_conv_base);
 }
 
 void Drafter::ffn(const Layer& l) {
-    norm(h_, l.ffn_norm, rows_, nullptr);
-    matmul(backend_, convolved(l.ffn_conv_proj, l.ffn_conv_base), rows_, {{&l.ffn_gate, gate_}, {&l.ffn_up, up_}});
-    backend_.swiglu({.gate = gate_, .up = up_, .rows = rows_, .ff = config_.ff, .y = gated_});
-    if (config_.version == 1) return matmul(backend_, gated_, rows_, {{&l.ffn_down, h_}}, true);
-    matmul(backend_, gated_, rows_, {{&l.ffn_down, part_}});
+    norm(h_, l.ffn_norm, blocks_.rows, nullptr);
+    matmul(backend_, convolved(l.ffn_conv_proj, l.ffn_conv_base), blocks_.rows, {{&l.ffn_gate, gate_}, {&l.ffn_up, up_}});
+    backend_.swiglu({.gate = gate_, .up = up_, .rows = blocks_.rows, .ff = config_.ff, .y = gated_});
+    if (config_.version == 1) return matmul(backend_, gated_, blocks_.rows, {{&l.ffn_down, h_}}, true);
+    matmul(backend_, gated_, blocks_.rows, {{&l.ffn_down, part_}});
     add_convolved(part_, l.ffn_conv_base);
 }
 
 // Logits of the wanted rows in parts of kHeadRows, of which only the candidates are kept.
-void Drafter::head(const ops::Batch& batch) {
-    ops::Batch part = batch;
-    for (int at = 0; at < batch.wanted; at += kHeadRows) {
-        part.wanted = std::min(kHeadRows, batch.wanted - at);
-        std::copy_n(batch.want + at, part.wanted, part.want);
-        batch_ = backend_.use_batch(part);
-        const int rows = backend_.launch_rows(part.wanted);
+void Drafter::head(int wanted) {
+    for (int at = 0; at < wanted; at += kHeadRows) {
+        const int rows = std::min(kHeadRows, wanted - at);
         const auto first = static_cast<size_t>(at);
-        backend_.run(kHead + at / kHeadRows * 2, [this, rows, first] {
-            norm(h_, output_norm_, rows, batch_->want);
-            matmul(backend_, normed_, rows, {{&target_.output(), target_.logits()}});
-            if (config_.version == 2) matmul(backend_, normed_, rows, {{&selector_hidden_, g_ + first * static_cast<size_t>(config_.rank)}});
-            backend_.top_k({.logits = target_.logits(),
-                            .rows = rows,
-                            .vocab = vocab_,
-                            .k = config_.top_k,
-                            .multiplier = config_.multiplier,
-                            .softcap = config_.softcap,
-                            .id = id_ + first * ops::kCandidates,
-                            .value = value_ + first * ops::kCandidates});
-        });
+        norm(h_, output_norm_, rows, blocks_.batch->want + at);
+        matmul(backend_, normed_, rows, {{&target_.output(), target_.logits()}});
+        if (config_.version == 2) matmul(backend_, normed_, rows, {{&selector_hidden_, g_ + first * static_cast<size_t>(config_.rank)}});
+        backend_.top_k({.logits = target_.logits(),
+                        .rows = rows,
+                        .vocab = vocab_,
+                        .k = config_.top_k,
+                        .multiplier = config_.multiplier,
+                        .softcap = config_.softcap,
+                        .id = id_ + first * ops::kCandidates,
+                        .value = value_ + first * ops::kCandidates});
     }
 }
 
-void Drafter::draft(const ops::Batch& batch) {
-    batch_ = backend_.use_batch(batch);
-    rows_ = backend_.launch_rows(batch.rows);
-    backend_.run(kForward, [this] {
-        backend_.embed({.batch = batch_, .weight = target_.token_embd(), .h = h_});
+void Drafter::draft() {
+    const int wanted = backend_.launch_rows(blocks_.wanted);
+    backend_.run({kDraftBlocks, wanted}, {blocks_.batch}, [this, wanted] {
+        backend_.embed({.batch = blocks_.batch, .weight = target_.token_embd(), .h = h_});
         for (const Layer& l : layers_) attention(l), ffn(l);
-    });
-    head(batch);
-    batch_ = backend_.use_batch(batch);
-    backend_.run(kLattice, [this, rows = backend_.launch_rows(batch.wanted)] {
-        backend_.lattice({.batch = batch_,
-                          .count = rows,
+        head(wanted);
+        backend_.lattice({.batch = blocks_.batch,
+                          .count = wanted,
                           .rank = config_.rank,
                           .k = config_.top_k,
                           .g = g_,
@@ -211,6 +196,10 @@ void Drafter::draft(const ops::Batch& batch) {
                           .edge = edge_,
                           .work = work_});
     });
+}
+
+void Drafter::walk(ops::Batch* verify) {
+    backend_.walk({.draft = blocks_.batch, .verify = verify, .k = config_.top_k, .id = id_, .edge = edge_, .path = path_});
 }
 
 }  // namespace lucebox::model

@@ -13,14 +13,23 @@ public:
     Drafter(const gguf::File& file, const DraftConfig& config, const Shape& shape, Qwen35& target, int vocab, ops::Backend& backend, ops::Memory& memory,
             const Progress& progress);
 
-    // Takes rows of the target's last forward into the ring: row i of the batch is row want[i] of it (rows = wanted), with its slot, position and angles.
-    void context(const ops::Batch& batch);
-    // Runs blocks: row 0 of a span is the anchor, the others the mask token; want: the other rows of all spans, ascending.
-    void draft(const ops::Batch& batch);
+    // The batch that context() takes: row i of it is row want[i] of the target's last forward (rows = wanted), with its slot, position and angles.
+    void use_context(ops::Batch& batch) { context_ = in_use(batch, ops::Place::kContext); }
+    const ops::Batch* blocks() const { return blocks_.batch; }          // in use, backend memory
+    const ops::Batch* context_rows() const { return context_.batch; }
+    // Takes these rows into the ring.
+    void context();
+    // The batch that draft() takes: row 0 of a span is the anchor, the others the mask token; want: the other rows of all spans, ascending.
+    void use_blocks(ops::Batch& batch) { blocks_ = in_use(batch, ops::Place::kDraft); }
+    // Runs the blocks.
+    void draft();
+    // The best edges' path through the candidates of the last draft, and into the rows behind the first of each span of `verify` (ops/walk.h).
+    void walk(ops::Batch* verify);
 
     // Of the last draft, in the order of want, backend memory.
     const int32_t* candidates() const { return id_; }  // [wanted, 16], the first top_k of each; -1: the row holds a NaN
     const float* edges() const { return edge_; }       // [wanted, 16, 16] (ops/lattice.h)
+    const int32_t* path() const { return path_; }      // [wanted], of the last walk
     const int32_t* mended() const { return mended_; }  // [max_rows] values of the target's layers that were no numbers or too large (ops/tap.h)
 
 private:
@@ -32,6 +41,11 @@ private:
         int window;
         bool causal;
     };
+    struct InUse {
+        const ops::Batch* batch = nullptr;  // in the backend's memory
+        int rows = 0, wanted = 0;           // rows: that ops are given
+    };
+    InUse in_use(ops::Batch& batch, ops::Place place) { return {backend_.use_batch(batch, place), backend_.launch_rows(batch.rows), batch.wanted}; }
     void take_rings(ops::Memory& memory);
     void take_buffers(ops::Memory& memory);
     void norm(const float* x, const float* weight, int count, const int32_t* select);
@@ -39,10 +53,10 @@ private:
     const ops::Acts& convolved(const ops::Weight& kernels, const float* base);
     // h += y [rows, hidden] through the second one.
     void add_convolved(const float* y, const float* base);
-    ops::DraftContext keys_and_values(const Layer& layer) const;
+    ops::DraftContext keys_and_values(const Layer& layer, const InUse& rows) const;
     void attention(const Layer& layer);
     void ffn(const Layer& layer);
-    void head(const ops::Batch& batch);
+    void head(int wanted);
 
     DraftConfig config_;
     Shape shape_;
@@ -52,14 +66,13 @@ private:
     std::vector<Layer> layers_;
     ops::Weight fc_, selector_hidden_, selector_predecessor_{}, selector_successor_{};
     const float *hidden_norm_ = nullptr, *output_norm_ = nullptr;
-    const ops::Batch* batch_ = nullptr;        // of the call, in the backend's memory
-    int rows_ = 0;                             // that its ops are given
+    InUse blocks_, context_;
     float *taps_ = nullptr;                    // [max_rows, taps * hidden] of the target's last forward
     int32_t* mended_ = nullptr;
     float *h_ = nullptr, *part_ = nullptr;     // [rows, hidden]: residual stream; a sublayer's output
     float *delta_ = nullptr, *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *gate_ = nullptr, *up_ = nullptr, *g_ = nullptr;
     ops::Acts tapped_{}, normed_{}, conv_{}, mixed_{}, gated_{};
-    int32_t* id_ = nullptr;
+    int32_t *id_ = nullptr, *path_ = nullptr;
     float *value_ = nullptr, *edge_ = nullptr, *work_ = nullptr;
 };
 

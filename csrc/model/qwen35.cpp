@@ -75,7 +75,7 @@ void Qwen35::take_buffers(ops::Memory& memory) {
     in_[2] = memory.take<float>("projections, third", rows * static_cast<uint64_t>(std::max(c.value_heads, c.kv_heads * c.head_dim)));
     in_[3] = memory.take<float>("projections, fourth", rows * static_cast<uint64_t>(c.value_heads));
     logits_ = memory.take<float>("logits", std::min<uint64_t>(rows, kHeadRows) * static_cast<uint64_t>(c.vocab));
-    best_ = memory.take<int32_t>("argmax", kHeadRows);
+    best_ = memory.take<int32_t>("argmax", rows);
     const ops::Limits limits{.max_rows = shape_.max_rows,
                              .slots = shape_.slots,
                              .key_heads = c.key_heads,
@@ -171,21 +171,23 @@ void Qwen35::layers(const Look& look) {
     }
 }
 
-void Qwen35::forward(const ops::Batch& batch, const Look& look) {
-    batch_ = backend_.use_batch(batch);
-    rows_ = backend_.launch_rows(batch.rows);
+void Qwen35::forward(const Look& look) {
     if (look) layers(look);  // it reads between layers: nothing is captured
-    else backend_.run(0, [this] { layers({}); });
+    else backend_.run({kTargetForward}, {batch_}, [this] { layers({}); });
 }
 
-void Qwen35::head(const ops::Batch& batch) {
-    batch_ = backend_.use_batch(batch);
-    const int rows = backend_.launch_rows(batch.wanted);
-    backend_.run(1, [this, rows] {
-        norm(output_norm_, rows, batch_->want);
+void Qwen35::head(int first, int count) {
+    const int rows = backend_.launch_rows(count);
+    backend_.run({kTargetHead, first, rows}, {batch_}, [this, first, rows] {
+        norm(output_norm_, rows, batch_->want + first);
         matmul(backend_, normed_, rows, {{&output_, logits_}});
-        backend_.argmax({.logits = logits_, .rows = rows, .vocab = config_.vocab, .id = best_});
+        backend_.argmax({.logits = logits_, .rows = rows, .vocab = config_.vocab, .id = best_ + first});
     });
+}
+
+void Qwen35::argmax() {
+    const int all = backend_.launch_rows(wanted_);
+    for (int first = 0; first < all; first += kHeadRows) head(first, std::min(kHeadRows, all - first));
 }
 
 }  // namespace lucebox::model

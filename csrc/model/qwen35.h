@@ -16,6 +16,9 @@ struct Shape {
     int pages_a_slot() const { return (max_ctx + ops::kPage - 1) / ops::kPage; }
 };
 
+// What a backend captures apart from each other (ops/backend.h).
+enum Part { kTargetForward, kTargetHead, kDraftContext, kDraftBlocks, kWholeStep };
+
 inline constexpr int kHeadRows = 32;  // rows of logits a head call computes
 
 class Qwen35 {
@@ -26,10 +29,14 @@ public:
     // With dry memory nothing is allocated or read but the header: only the plan is made.
     Qwen35(const gguf::File& file, const Config& config, const Shape& shape, ops::Backend& backend, ops::Memory& memory, const Progress& progress);
 
-    // Runs the batch through all layers; its states and KV go on. Positions, slots and tokens were checked by the caller.
-    void forward(const ops::Batch& batch, const Look& look = {});
-    // Logits and argmax of rows batch.want[0 .. wanted - 1] of the last forward, at most kHeadRows.
-    void head(const ops::Batch& batch);
+    // The batch of the calls that follow. Positions, slots and tokens were checked by the caller.
+    ops::Batch* use(ops::Batch& batch) { return wanted_ = batch.wanted, rows_ = backend_.launch_rows(batch.rows), batch_ = backend_.use_batch(batch); }
+    // Runs the batch through all layers; its states and KV go on.
+    void forward(const Look& look = {});
+    // Argmax of rows want[first .. first + count - 1] of the last forward, and their logits; at most kHeadRows.
+    void head(int first, int count);
+    // Argmax of all that the batch wants; logits of some.
+    void argmax();
     // Forgets a slot's DeltaNet state.
     void reset(int slot);
 
@@ -40,7 +47,7 @@ public:
     const ops::Weight& token_embd() const { return token_embd_; }
     const ops::Weight& output() const { return output_; }
     float* logits() { return logits_; }
-    const float* logits() const { return logits_; }        // [wanted, vocab], backend memory
+    const float* logits() const { return logits_; }        // [count, vocab] of the last head, backend memory
     const int32_t* best() const { return best_; }          // [wanted]; -1: the row holds a NaN
     int32_t* page_table() const { return table_; }         // [slots, pages_a_slot], backend memory
 
@@ -70,8 +77,8 @@ private:
     Shape shape_;
     ops::Backend& backend_;
     std::vector<Layer> layers_;
-    const ops::Batch* batch_ = nullptr;       // of the call, in the backend's memory
-    int rows_ = 0;                            // that its ops are given
+    ops::Batch* batch_ = nullptr;             // in use, in the backend's memory
+    int rows_ = 0, wanted_ = 0;               // rows: that its ops are given
     struct Taps {
         std::vector<int> layers;
         float* out;

@@ -14,8 +14,10 @@
 #include "ops/swiglu.h"
 #include "ops/tap.h"
 #include "ops/top_k.h"
+#include "ops/walk.h"
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace lucebox::ops {
 
@@ -27,6 +29,9 @@ struct Limits {
     int rope_dims = 0;                           // the most of any batch
     int draft_heads = 0, draft_head_dim = 0;     // of a drafter's; 0: there is none
 };
+
+// Batches that a backend holds at a time: of a forward, of a draft's blocks, and of the rows that a drafter's ring takes.
+enum class Place { kForward, kDraft, kContext };
 
 class Backend {
 public:
@@ -49,14 +54,14 @@ public:
     virtual uint64_t scratch_bytes(const Limits& limits) const = 0;
     virtual void use_scratch(const Limits& limits, void* scratch) = 0;
 
-    // The batch of the coming ops in the backend's memory; what ops take as `batch`. A backend may keep the host's copy to size its launches.
-    virtual const Batch* use_batch(const Batch& batch) = 0;
+    // A batch in the backend's memory, as it is now; what ops take as `batch`, until the place is given another one.
+    virtual Batch* use_batch(Batch& batch, Place place = Place::kForward) = 0;
     // Rows that an op is given for so many rows of the batch: as many, or the next bucket, so that captured launches can be replayed with fewer.
     virtual int launch_rows(int rows) const { return rows; }
-    // Runs the ops that `step` calls on the batch in use: at once, or captured once and replayed for every batch of the same shape.
-    // part: which of a batch's steps this is, from 0.
-    virtual void run(int part, const std::function<void()>& step) {
-        (void)part;
+    // Runs the ops that `step` calls on these batches: at once, or captured once and replayed for all batches of the same shapes.
+    // part: tells apart what runs on batches of equal shapes. Within another run the ops are that one's.
+    virtual void run(const std::vector<int>& part, std::initializer_list<const Batch*> batches, const std::function<void()>& step) {
+        (void)part, (void)batches;
         step();
     }
 
@@ -75,6 +80,7 @@ public:
     virtual void draft_attention(const DraftAttention& op) = 0;
     virtual void top_k(const TopK& op) = 0;
     virtual void lattice(const Lattice& op) = 0;
+    virtual void walk(const Walk& op) = 0;
 
     virtual void clear(void* at, uint64_t bytes) = 0;                   // to zeros
     virtual void copy(void* to, const void* from, uint64_t bytes) = 0;  // inside the backend's memory, in order with the ops

@@ -33,7 +33,10 @@ Costs costs_of(Machine machine) {
 
 // That token `at` of a proposal is accepted if those before it are.
 double DraftPolicy::chance(const Proposal& p, size_t at) const {
-    if (p.confidence.empty()) return (hits_ + 4) / (tries_ + 5);
+    if (p.confidence.empty()) {
+        const Rate& rate = of_drafter(p) ? unseen_ : looked_up_;
+        return (rate.hits + 4) / (rate.tries + 5);
+    }
     return static_cast<double>(p.confidence[at]);
 }
 
@@ -54,8 +57,9 @@ int DraftPolicy::worth(const Proposal& p, const Costs& costs, double spent) cons
 void DraftPolicy::learn(const Proposal& p, double cost, int accepted, int tokens, size_t length) {
     const int drafted = static_cast<int>(p.ids.size());
     if (drafted > 0 && p.confidence.empty()) {
-        tries_ = tries_ * kFade + std::min(drafted, accepted + 1);
-        hits_ = hits_ * kFade + accepted;
+        Rate& rate = of_drafter(p) ? unseen_ : looked_up_;
+        rate.tries = rate.tries * kFade + std::min(drafted, accepted + 1);
+        rate.hits = rate.hits * kFade + accepted;
     } else if (drafted > 0) {
         double reach = 1, sum = 0;
         for (const float confidence : p.confidence) sum += reach *= static_cast<double>(confidence);

@@ -38,10 +38,14 @@ public:
     int pauses() const { return pauses_; }
 
 private:
+    struct Rate {  // of tokens without a confidence, fading
+        double tries = 0, hits = 0;
+    };
     double chance(const Proposal& proposal, size_t at) const;
+    static bool of_drafter(const Proposal& p) { return p.source == Source::kDrafter; }
 
     double expected_ = 0, accepted_ = 0;  // of drafted blocks, by confidence and in fact, fading
-    double tries_ = 0, hits_ = 0;         // of looked-up tokens, fading
+    Rate looked_up_, unseen_;             // unseen: of drafted blocks that were verified in one go
     double balance_ = 0;                  // tokens that the drafter gave beyond what its steps cost
     size_t paused_until_ = 0, pause_ = 0;
     int pauses_ = 0;

@@ -1,5 +1,6 @@
 #include "spec/selector.h"
 #include "error.h"
+#include "ops/walk.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,22 +23,15 @@ Row probabilities(const float* edges, int k, double temperature = 1) {
 
 // Rows in front of the first that is no number.
 int usable_rows(const Lattice& l) {
-    for (int row = 0; row < l.rows; row++) {
-        const int predecessors = row == 0 ? 1 : l.k;
-        for (int a = 0; a < predecessors; a++)
-            for (int b = 0; b < l.k; b++)
-                if (const float x = l.edges(row, a)[b]; !(x - x == 0.0f)) return row;
-        for (int b = 0; b < l.k; b++)
-            if (l.id[row * Lattice::kStride + b] < 0) return row;
-    }
+    for (int row = 0; row < l.rows; row++)
+        if (!ops::row_is_usable(l.id + row * Lattice::kStride, l.edges(row, 0), row ? l.k : 1, l.k)) return row;
     return l.rows;
 }
 
 std::vector<int> walk(const Lattice& l, int rows) {
     std::vector<int> path;
     for (int row = 0; row < rows; row++) {
-        const float* edges = l.edges(row, row ? path.back() : 0);
-        path.push_back(static_cast<int>(std::max_element(edges, edges + l.k) - edges));
+        path.push_back(ops::best_edge(l.edges(row, row ? path.back() : 0), l.k));
     }
     return path;
 }

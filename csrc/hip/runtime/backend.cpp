@@ -4,6 +4,7 @@
 #include "hip/runtime/plan.h"
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace lucebox::hip {
 
@@ -29,29 +30,41 @@ uint64_t candidate_bytes(const ops::Limits& l) {
 int HipBackend::launch_rows(int rows) const { return rows == 0 ? 0 : row_bucket(rows); }
 
 // One upload: the batch, whose pointers are the device's, and behind it the angles of its rows.
-const ops::Batch* HipBackend::use_batch(const ops::Batch& batch) {
-    LUCE_CHECK(batch_ && batch.rows >= 0 && batch.rows <= limits_.max_rows, kRequest, "a batch of ", batch.rows, " rows; scratch was taken for ",
+ops::Batch* HipBackend::use_batch(ops::Batch& batch, ops::Place place) {
+    const auto at = static_cast<size_t>(place);
+    LUCE_CHECK(batch_[0] && batch.rows >= 0 && batch.rows <= limits_.max_rows, kRequest, "a batch of ", batch.rows, " rows; scratch was taken for ",
                limits_.max_rows);
     LUCE_CHECK(batch.rope_dims <= limits_.rope_dims, kRequest, "angles of ", batch.rope_dims, " dimensions; scratch was taken for ", limits_.rope_dims);
     const size_t angles = batch.rope_cos ? static_cast<size_t>(batch.rows) * static_cast<size_t>(batch.rope_dims / 2) : 0;
     batch_bytes_.resize(sizeof batch + 2 * angles * sizeof(float));
     ops::Batch own = batch;
-    own.rope_cos = reinterpret_cast<float*>(batch_ + 1), own.rope_sin = own.rope_cos + angles;
+    own.rope_cos = reinterpret_cast<float*>(batch_[at] + 1), own.rope_sin = own.rope_cos + angles;
     memcpy(batch_bytes_.data(), &own, sizeof own);
     if (angles) {
         memcpy(batch_bytes_.data() + sizeof own, batch.rope_cos, angles * sizeof(float));
         memcpy(batch_bytes_.data() + sizeof own + angles * sizeof(float), batch.rope_sin, angles * sizeof(float));
     }
-    device_->upload(batch_, batch_bytes_.data(), batch_bytes_.size());
+    device_->upload(batch_[at], batch_bytes_.data(), batch_bytes_.size());
     int context = ops::kPage;
     for (int r = 0; r < batch.rows; r++)
         while (context <= batch.position[r]) context *= 2;
-    shape_ = {row_bucket(batch.rows), row_bucket(batch.spans), context, row_bucket(batch.wanted)};
-    return batch_;
+    shape_[at] = {row_bucket(batch.rows), row_bucket(batch.spans), context};
+    return batch_[at];
 }
 
-void HipBackend::run(int part, const std::function<void()>& step) {
-    steps_.run({part, shape_.rows, shape_.spans, shape_.context, part == 0 ? 0 : shape_.wanted}, step);
+const StepShape& HipBackend::shape_of(const ops::Batch* batch) const {
+    for (size_t at = 0; at < kPlaces; at++)
+        if (batch_[at] == batch) return shape_[at];
+    throw Error(Kind::kRequest, "an op's batch is not one of this backend's");
+}
+
+void HipBackend::run(const std::vector<int>& part, std::initializer_list<const ops::Batch*> batches, const std::function<void()>& step) {
+    std::vector<int> key = part;
+    for (const ops::Batch* batch : batches) {
+        const StepShape& shape = shape_of(batch);
+        key.insert(key.end(), {shape.rows, shape.spans, shape.context});
+    }
+    steps_.run(key, step);
 }
 
 void HipBackend::launch_raw(const std::string& name, Dim grid, int threads, uint32_t shared_bytes, const void* args, size_t args_bytes) {
@@ -90,8 +103,8 @@ ops::Weight HipBackend::prepare(const gguf::Tensor& tensor, uint8_t* packed) {
     return w;
 }
 
-uint64_t HipBackend::scratch_bytes(const ops::Limits& limits) const { 
-    return batch_bytes(limits) + best_bytes(limits) + part_bytes(limits) + candidate_bytes(limits) + kPartialBytes + kArrivals * sizeof(uint32_t);
+uint64_t HipBackend::scratch_bytes(const ops::Limits& limits) const {
+    return kPlaces * batch_bytes(limits) + best_bytes(limits) + part_bytes(limits) + candidate_bytes(limits) + kPartialBytes + kArrivals * sizeof(uint32_t);
 }
 
 void HipBackend::use_scratch(const ops::Limits& limits, void* scratch) {
@@ -99,12 +112,13 @@ void HipBackend::use_scratch(const ops::Limits& limits, void* scratch) {
                "; this backend takes 16, 32, 64 or 128: rows are kept in tiles and launched in buckets");
     limits_ = limits;
     uint8_t* at = static_cast<uint8_t*>(scratch);
-    batch_ = reinterpret_cast<ops::Batch*>(at);
-    best_ = reinterpret_cast<Best*>(at + batch_bytes(limits));
-    parts_ = reinterpret_cast<float*>(at + batch_bytes(limits) + best_bytes(limits));
-    candidates_ = reinterpret_cast<Best*>(at + batch_bytes(limits) + best_bytes(limits) + part_bytes(limits));
-    partial_ = reinterpret_cast<float*>(at + batch_bytes(limits) + best_bytes(limits) + part_bytes(limits) + candidate_bytes(limits));
-    arrived_ = reinterpret_cast<uint32_t*>(partial_ + kPartialBytes / sizeof(float));
+    const auto take = [&at](uint64_t bytes) { return std::exchange(at, at + bytes); };
+    for (ops::Batch*& batch : batch_) batch = reinterpret_cast<ops::Batch*>(take(batch_bytes(limits)));
+    best_ = reinterpret_cast<Best*>(take(best_bytes(limits)));
+    parts_ = reinterpret_cast<float*>(take(part_bytes(limits)));
+    candidates_ = reinterpret_cast<Best*>(take(candidate_bytes(limits)));
+    partial_ = reinterpret_cast<float*>(take(kPartialBytes));
+    arrived_ = reinterpret_cast<uint32_t*>(take(kArrivals * sizeof(uint32_t)));
     device_->clear(arrived_, kArrivals * sizeof(uint32_t));
 }
 

@@ -14,7 +14,6 @@ struct StepShape {
     int rows = 1;      // 1, 2, 4, ... 128
     int spans = 1;     // 1, 2, 4, 8
     int context = 1;   // keys that any row may see: a page, two, four, ...
-    int wanted = 1;    // as rows
 };
 
 class HipBackend final : public ops::Backend {
@@ -36,9 +35,9 @@ public:
     uint64_t scratch_bytes(const ops::Limits& limits) const override;
     void use_scratch(const ops::Limits& limits, void* scratch) override;
 
-    const ops::Batch* use_batch(const ops::Batch& batch) override;
+    ops::Batch* use_batch(ops::Batch& batch, ops::Place place) override;
     int launch_rows(int rows) const override;
-    void run(int part, const std::function<void()>& step) override;
+    void run(const std::vector<int>& part, std::initializer_list<const ops::Batch*> batches, const std::function<void()>& step) override;
 
     void embed(const ops::Embed& op) override;
     void norm(const ops::Norm& op) override;
@@ -54,6 +53,7 @@ public:
     void draft_attention(const ops::DraftAttention& op) override;
     void top_k(const ops::TopK& op) override;
     void lattice(const ops::Lattice& op) override;
+    void walk(const ops::Walk& op) override;
 
     void clear(void* at, uint64_t bytes) override { device_->clear(at, bytes); }
     void copy(void* to, const void* from, uint64_t bytes) override { device_->copy(to, from, bytes); }
@@ -61,6 +61,8 @@ public:
     void upload(void* to, const void* host, uint64_t bytes) override { device_->upload(to, host, bytes); }
 
 private:
+    static constexpr int kPlaces = 3;  // ops::Place
+    const StepShape& shape_of(const ops::Batch* batch) const;
     void launch_raw(const std::string& kernel, Dim grid, int threads, uint32_t shared_bytes, const void* args, size_t args_bytes);
     template <class Args> void launch(const std::string& kernel, Dim grid, int threads, const Args& args, uint32_t shared_bytes = 0) {
         launch_raw(kernel, grid, threads, shared_bytes, &args, sizeof args);
@@ -70,9 +72,9 @@ private:
     Steps steps_;
     std::map<std::string, const Kernel*> kernels_;
     ops::Limits limits_{};
-    StepShape shape_;
-    std::vector<uint8_t> batch_bytes_;       // on their way to batch_
-    ops::Batch* batch_ = nullptr;            // scratch: the batch, then cos and sin of its rows
+    std::vector<uint8_t> batch_bytes_;       // of a batch, on their way to its place
+    ops::Batch* batch_[kPlaces] = {};        // scratch: each place's batch, then cos and sin of its rows
+    StepShape shape_[kPlaces];               // of them
     Best* best_ = nullptr;                   // scratch: [max_rows, kArgmaxParts]
     float* parts_ = nullptr;                 // scratch: attention's partial results
     Best* candidates_ = nullptr;             // scratch: [max_rows, kTopKParts, kCandidates]

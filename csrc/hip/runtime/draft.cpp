@@ -45,7 +45,7 @@ void HipBackend::draft_attention(const ops::DraftAttention& op) {
     LUCE_CHECK(op.heads == limits_.draft_heads && D == limits_.draft_head_dim, kRequest, op.heads, " heads of ", D, "; scratch was taken for ", limits_.draft_heads,
                " of ", limits_.draft_head_dim);
     // A row sees a window and the block, and its first key lies anywhere in the first part.
-    const int keys = op.window ? std::min(shape_.context, op.window + block.rows) : shape_.context;
+    const int context = shape_of(block.batch).context, keys = op.window ? std::min(context, op.window + block.rows) : context;
     const AttentionPlan plan = plan_attention(block.rows, keys + ops::kPage);
     DraftAttentionArgs args = context_args(block);
     args.window = op.window, args.causal = op.causal;
@@ -83,6 +83,10 @@ void HipBackend::lattice(const ops::Lattice& op) {
     };
     if (books) look_up(op.predecessor, before, codes), look_up(op.successor, op.id, codes + rows * static_cast<size_t>(op.rank));
     launch("luce_lattice_edges", grid(op.count, op.k), 256, args);
+}
+
+void HipBackend::walk(const ops::Walk& op) {
+    launch("luce_walk", grid(shape_of(op.draft).spans), 32, WalkArgs{op.draft, op.verify, op.k, op.id, op.edge, op.path});
 }
 
 }  // namespace lucebox::hip

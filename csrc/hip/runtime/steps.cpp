@@ -25,6 +25,7 @@ void Steps::launch(const Kernel* kernel, Dim grid, uint32_t threads, uint32_t sh
 }
 
 void Steps::run(const std::vector<int>& shape, const std::function<void()>& step) {
+    if (capturing_) return step();  // a part of the step that is being captured
     if (mode_ == LaunchMode::kDirect) {
         nodes_ = 0;
         return step();
