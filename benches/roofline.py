@@ -21,7 +21,7 @@ import math
 import re
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -199,12 +199,38 @@ class Model:
             sparse_model.write(path, of, layers=launch_record.RECORDED, tied=True)
         return path
 
+    def drafter(self) -> Path:
+        path = self.folder / "drafter.gguf"
+        if not path.exists():
+            layers = launch_record.DRAFT_LAYERS
+            taps = tuple(range(len(sparse_model.DRAFTER.taps)))
+            window = sparse_model.DRAFTER.window[:layers]
+            sparse_model.write_drafter(path, replace(sparse_model.DRAFTER, layers=layers, taps=taps, window=window))
+        return path
+
+    def drafted_step(self, name: str, mix: str, rows: int, context: int) -> tuple[Step, Step, Step]:
+        """The block and its walk, the target's rows, and the ring's."""
+        card = self.facts["cards"][name]
+        place = (card["vendor"], card["chip"], self.arguments)
+        found = launch_record.record(self.file(mix), *place, rows, context, draft=self.drafter())
+        block, target, ring = launch_record.parts(found)
+        times = (sparse_model.DRAFTER.layers, LAYERS // launch_record.PERIOD, sparse_model.DRAFTER.layers)
+        launches = [launch_record.stretch(part, n) for part, n in zip((block, target, ring), times, strict=True)]
+        # What the drafter sees of the context is its window.
+        seen = (min(context, max(sparse_model.DRAFTER.window)), context, 0)
+        steps = tuple(Step(card, self.codes[name], part, rows, c) for part, c in zip(launches, seen, strict=True))
+        for what, step in zip(("draft", "verify", "ring"), steps, strict=True):
+            self.steps[name, f"{mix}, {what}", rows, context, LAYERS] = step
+        return steps
+
     def step(self, name: str, mix: str, rows: int, context: int, layers: int = LAYERS) -> Step:
         key = (name, mix, rows, context, layers)
         if key not in self.steps:
             card = self.facts["cards"][name]
             found = launch_record.record(self.file(mix), card["vendor"], card["chip"], self.arguments, rows, context)
-            self.steps[key] = Step(card, self.codes[name], launch_record.stretch(found, layers), rows, context)
+            self.steps[key] = Step(
+                card, self.codes[name], launch_record.stretch(found, layers // launch_record.PERIOD), rows, context
+            )
         return self.steps[key]
 
     def measured(self, profiles: list[roofline_profile.Profile]) -> list[tuple[dict[str, Any], Step]]:
@@ -237,12 +263,15 @@ def compare(measured: list[tuple[dict[str, Any], Step]], exposed: float) -> list
 
 
 def predict(model: Model, name: str, mix: str, context: int, exposed: float) -> list[dict[str, Any]]:
-    """Plain decode and the two blocks. The drafter streams its bytes at the rate of the step that verifies."""
+    """Plain decode, and steps of the two blocks with their drafts in one go."""
     out = []
     for rows, tokens in ((1, 1.0), *((int(w), e) for w, e in model.facts["tokens_a_step"].items() if w.isdigit())):
-        step = model.step(name, mix, rows, context)
+        if rows == 1:
+            step, draft = model.step(name, mix, rows, context), 0.0
+        else:
+            block, step, ring = model.drafted_step(name, mix, rows, context)
+            draft = block.ms(exposed) + ring.ms(exposed)
         verify = step.ms(exposed)
-        draft = 0.0 if rows == 1 else verify * model.facts["draft_gb"] * 1e9 / step.weights
         row = {"card": name, "mix": mix, "context": context, "rows": rows, "tokens_a_step": tokens, "step_ms": verify}
         row["bytes_ms"] = step.weights / model.facts["cards"][name]["read_gb_s"] / 1e6
         out.append({**row, "draft_ms": draft, "tokens_per_s": tokens / (verify + draft) * 1e3})

@@ -71,10 +71,10 @@ DRAFTER = tiny_draft.TinyDrafter(
 """The published drafter's sizes."""
 
 
-def write_drafter(path: Path) -> None:
-    """The drafter of that model, of matrices in Q8_0."""
-    shapes = [(name, dims, "q8_0" if gain else "f32") for name, dims, gain in tiny_draft.shapes(DRAFTER)]
-    _write(path, tiny_draft.metadata(DRAFTER), shapes)
+def write_drafter(path: Path, drafter: tiny_draft.TinyDrafter = DRAFTER) -> None:
+    """A drafter of matrices in Q8_0."""
+    shapes = [(name, dims, "q8_0" if gain else "f32") for name, dims, gain in tiny_draft.shapes(drafter)]
+    _write(path, tiny_draft.metadata(drafter), shapes)
 
 
 def _write(path: Path, keys: list[tuple[str, str, Any]], shapes: list[tuple[str, list[int], str]]) -> None:

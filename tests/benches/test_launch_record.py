@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lucebox import _core
-from lucebox.selftest import checks, tiny
+from lucebox.selftest import checks, tiny, tiny_draft
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benches"))
 import launch_record  # noqa: E402
@@ -40,10 +40,10 @@ def launch(name: str, weights: int = 0) -> Launch:
 
 def test_layers_are_repeated() -> None:
     layer = [launch("norm"), launch("mm", 7), launch("mm", 9)]
-    found = stretch([launch("embed"), *layer, *layer, launch("head")], 12)
+    found = stretch([launch("embed"), *layer, *layer, launch("head")], 3)
     assert found == [launch("embed"), *layer * 3, launch("head")]
     with pytest.raises(ValueError, match="without a repeated part"):
-        stretch([launch("embed"), launch("head")], 12)
+        stretch([launch("embed"), launch("head")], 3)
 
 
 @pytest.mark.parametrize(("vendor", "chip"), [("hip", "gfx1201"), ("hip", "gfx906"), ("cuda", "sm_90")])
@@ -57,7 +57,7 @@ def test_a_step_of_the_engine(tmp_path: Path, vendor: str, chip: str) -> None:
     assert streamed <= sum(a.weights for a in found) <= streamed * 1.1  # records are padded to 32 outputs
     tiny.write(path, tiny.TinyModel(types="q8_0", layers=16))
     longer = launch_record.record(path, vendor, chip, KERNELS, rows=1, context=40)
-    assert [a.kernel for a in launch_record.stretch(found, 16)] == [a.kernel for a in longer]
+    assert [a.kernel for a in launch_record.stretch(found, 4)] == [a.kernel for a in longer]
 
 
 def test_the_deep_models_make_long_graphs(tmp_path: Path) -> None:
@@ -67,3 +67,28 @@ def test_the_deep_models_make_long_graphs(tmp_path: Path) -> None:
         path = checks.model_file(name, tmp_path)
         counts.append(len(launch_record.record(path, "hip", "gfx1201", KERNELS, rows=1, context=0)))
     assert counts == sorted(counts) and 40 <= counts[0] <= 100 and counts[-1] >= 500
+
+
+@pytest.mark.parametrize(("vendor", "chip"), [("hip", "gfx1201"), ("cuda", "sm_90")])
+def test_a_step_with_its_draft(tmp_path: Path, vendor: str, chip: str) -> None:
+    path, draft = tmp_path / "tiny.gguf", tmp_path / "draft.gguf"
+    tiny.write(path, tiny.TinyModel(types="q8_0", layers=8))
+
+    def step(layers: int) -> list[list[Launch]]:
+        tiny_draft.write(draft, tiny_draft.TinyDrafter(types="q8_0", layers=layers, window=(64,) * layers))
+        return list(
+            launch_record.parts(launch_record.record(path, vendor, chip, KERNELS, rows=4, context=40, draft=draft))
+        )
+
+    block, target, ring = step(2)
+    assert (
+        block[-1].kernel == "luce_walk" and target[0].kernel == "luce_embed_q8_0" and ring[0].kernel == "luce_quantize"
+    )
+    streamed = sum(
+        t.nbytes for t in _core.GGUFFile(str(draft)).tensors if t.type == "q8_0" and "selector" not in t.name
+    )
+    assert sum(a.weights for a in ring) > 0
+    assert streamed <= sum(a.weights for a in [*block, *ring])  # and the target's head
+    longer = step(5)
+    for part, more in ((block, longer[0]), (ring, longer[2])):
+        assert [a.kernel for a in stretch(part, 5)] == [a.kernel for a in more]
