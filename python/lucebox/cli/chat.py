@@ -96,7 +96,7 @@ def _converse(engine: Engine, system: str | None, options: dict[str, Any]) -> No
                 messages.append(_answer(engine, messages, options))
             except ContextFullError as error:
                 messages.pop()
-                common.note(f"{error}\n/clear makes room")
+                common.note(f"{error}\n/clear makes room" if len(messages) > len(start) else str(error))
 
 
 def _answer(engine: Engine, messages: list[dict[str, str]], options: dict[str, Any]) -> dict[str, str]:
