@@ -1,10 +1,11 @@
 """lucebox serve beside llama-server (benches/build_llama_cpp.sh): what their clients see, turn by turn in one run.
 
-    python benches/bench_serve_peer.py LLAMA_BIN [--model nano|FILE] [--draft nano|FILE] [--threads 2] [--slots 8]
+    python benches/bench_serve_peer.py LLAMA_BIN [--model nano|FILE] [--draft nano|random|FILE] [--threads 2] [--slots 8]
         [--max-ctx 4096] [--scenario NAME …] [-n TOKENS] [-r ROUNDS] [--json FILE]
 
 Starts both servers on the same files and lets `lucebox bench --url … --url …` ask both; prints its table and, for each
-scenario, the ratios of the medians. Both servers keep their defaults but for slots, context and threads.
+scenario, the ratios of the medians. Both servers keep their defaults but for slots, context and threads. A random drafter is one of a
+layer in Q8_0 for the model's sizes, which is hardly ever right: what a useless drafter costs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -22,7 +24,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from lucebox import _core
 from lucebox.engine import BUNDLED, BUNDLED_DRAFTERS
+from lucebox.selftest import tiny_draft
 
 PORT = 8483
 DRAFT = ["--spec-type", "draft-dflash", "--spec-draft-n-max", "7"]
@@ -48,7 +52,21 @@ def wait_for(url: str) -> None:
     sys.exit(f"{url} does not answer")
 
 
-def commands(args: argparse.Namespace) -> list[list[Any]]:
+def random_drafter(model: Path, path: Path) -> Path:
+    file = _core.GGUFFile(str(model))
+    sizes = {key: file.metadata[f"qwen35.{key}"] for key in ("embedding_length", "block_count")}
+    vocab = next(t for t in file.tensors if t.name == "token_embd.weight").dims[1]
+    taps = (0, sizes["block_count"] - 2)  # llama.cpp has no place for the last layer's output
+    drafter = tiny_draft.TinyDrafter(
+        hidden=sizes["embedding_length"], ff=4096, layers=1, heads=8, kv_heads=2, head_dim=128, vocab=vocab,
+        taps=taps, window=(2048,), mask_token=vocab - 1, rank=64, types="q8_0",
+    )  # fmt: skip
+    words = [(k, file.value_types[k], v) for k, v in file.metadata.items() if k.startswith("tokenizer.")]
+    tiny_draft.write(path, drafter, words)
+    return path
+
+
+def commands(args: argparse.Namespace, folder: Path) -> list[list[Any]]:
     """The two servers' command lines: ours, theirs."""
     model = BUNDLED.get(args.model, args.model)
     ours = [sys.executable, "-m", "lucebox", "serve", model, "--port", PORT, "--slots", args.slots]
@@ -57,6 +75,8 @@ def commands(args: argparse.Namespace) -> list[list[Any]]:
     theirs += ["-c", args.slots * args.max_ctx, "-t", args.threads]
     if args.draft:
         draft = BUNDLED_DRAFTERS.get(args.draft, args.draft)
+        if args.draft == "random":
+            draft = random_drafter(Path(model), folder / "random.gguf")
         ours += ["--draft", draft]
         theirs += ["-md", draft, *DRAFT]
     return [ours, theirs]
@@ -84,7 +104,8 @@ def main() -> None:
     if args.n:
         bench += ["-n", args.n]
     with ExitStack() as servers:
-        for url, command in zip(urls, commands(args), strict=True):
+        folder = Path(servers.enter_context(tempfile.TemporaryDirectory()))
+        for url, command in zip(urls, commands(args, folder), strict=True):
             servers.enter_context(running(command))
             wait_for(url)
         output = subprocess.run(list(map(str, bench)), check=True, stdout=subprocess.PIPE, text=True).stdout
