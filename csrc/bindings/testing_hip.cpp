@@ -97,6 +97,7 @@ void init_testing_hip(py::module_& testing) {
     t.def("embed", &embed, py::arg("weight"), py::arg("ids"), py::arg("columns"), device, order);
     t.def("faulty", &faulty, py::arg("kernel"), py::arg("words"), order);
     init_testing_hip_sequence(t);
+    init_testing_hip_draft(t);
 }
 
 }  // namespace lucebox::bindings

@@ -74,5 +74,6 @@ struct DeviceArrays {
 };
 
 void init_testing_hip_sequence(py::module_& t);  // ops that know sequences, and the model
+void init_testing_hip_draft(py::module_& t);     // ops of a drafter
 
 }  // namespace lucebox::bindings

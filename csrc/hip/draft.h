@@ -1,7 +1,5 @@
-// The drafter's small kernels: taps, rows quantised, dynamic convolution, candidates, the selector's edges (ops/tap.h, quantize.h, draft_conv.h, top_k.h,
-// lattice.h).
+// The drafter's small kernels: taps, rows quantised, dynamic convolution, the selector's edges (ops/tap.h, quantize.h, draft_conv.h, lattice.h).
 #pragma once
-#include "hip/argmax.h"
 #include "hip/quantize.h"
 
 namespace lucebox::hip {
@@ -47,91 +45,34 @@ LUCE_DEVICE void quantize_rows(const QuantizeArgs& a) {
     }
 }
 
-// A workgroup a row of the bucket; a lane four channels.
+// Grid x: rows of the bucket, y: eights of 128 channels; a lane has four. What does not depend on the batch is loaded before it is looked at.
 LUCE_DEVICE void draft_conv(const DraftConvArgs& a) {
     const int row = block_id(), hidden = a.hidden, groups = hidden / a.group;
-    if (row >= a.batch->rows) return;
-    const bool first_row = span_of(*a.batch, row).first == row;
+    const int at = (block_id_y() * 256 + thread_id()) * 4;
+    const bool live = at < hidden;
     const size_t at_row = static_cast<size_t>(row) * static_cast<size_t>(hidden);
     const float *base0 = a.base + a.side * 2 * hidden, *base1 = base0 + hidden;
     const float *delta0 = a.delta + (static_cast<size_t>(row) * 4 + static_cast<size_t>(a.side) * 2) * static_cast<size_t>(groups), *delta1 = delta0 + groups;
-    for (int first = thread_id() / 32 * 128; first < hidden; first += 8 * 128) {
-        const int at = first + lane_id() * 4;
-        const bool live = at < hidden;
-        float y[4] = {}, x[4] = {}, before[4] = {}, b0[4] = {}, b1[4] = {};
-        if (live) {
-            load4(x, a.x + at_row + at), load4(b0, base0 + at), load4(b1, base1 + at);
-            if (!first_row) load4(before, a.x + at_row - hidden + at);
-            for (int i = 0; i < 4; i++) {
-                const int group = (at + i) / a.group;
-                y[i] = ops::fma(b1[i] + delta1[group], before[i], (b0[i] + delta0[group]) * x[i]);
-            }
-        }
-        if (a.h) {
-            if (!live) continue;
-            float h[4];
-            load4(h, a.h + at_row + at);
-            for (int i = 0; i < 4; i++) h[i] = h[i] + y[i];
-            store4(a.h + at_row + at, h);
-        } else {
-            if (live) store4(a.y.x + at_row + at, y);
-            quantize_store(a.y, row, at / 32, y, live);
+    float y[4] = {}, x[4] = {}, before[4] = {}, b0[4] = {}, b1[4] = {}, h[4] = {};
+    if (live) {
+        load4(x, a.x + at_row + at), load4(b0, base0 + at), load4(b1, base1 + at);
+        if (row) load4(before, a.x + at_row - hidden + at);
+        if (a.h) load4(h, a.h + at_row + at);
+        for (int i = 0; i < 4; i++) {
+            const int group = (at + i) / a.group;
+            b0[i] = b0[i] + delta0[group], b1[i] = b1[i] + delta1[group];
         }
     }
-}
-
-// The best of n values, or (`behind`) of those behind `last` in the order of ops/top_k.h, by 256 threads; all get it. read(i) gives value and id.
-template <class Read> LUCE_DEVICE Best next_best(int n, bool behind, const Best last, const Read& read, Best* waves) {
-    Best b = {ops::from_bits(0xff800000u), 0x7fffffff};
-    for (int i = thread_id(); i < n; i += 256) {
-        const Best x = read(i);
-        if (!behind || x.id < 0 || better(last, x)) b = best_of(b, x);
+    if (row >= a.batch->rows) return;
+    const bool first_row = span_of(*a.batch, row).first == row;
+    for (int i = 0; i < 4; i++) y[i] = ops::fma(b1[i], first_row ? 0.0f : before[i], b0[i] * x[i]);
+    if (a.h) {
+        for (int i = 0; i < 4; i++) h[i] = h[i] + y[i];
+        if (live) store4(a.h + at_row + at, h);
+    } else {
+        if (live) store4(a.y.x + at_row + at, y);
+        quantize_store(a.y, row, at / 32, y, live);
     }
-    b = wave_best(b);
-    barrier();  // the last result has been read
-    if (lane_id() == 0) waves[thread_id() / 32] = b;
-    barrier();
-    b = waves[0];
-    for (int w = 1; w < 8; w++) b = best_of(b, waves[w]);
-    return b;
-}
-
-// Grid x: parts of the vocabulary, y: rows. Where a part holds fewer than k, it repeats the loser of all.
-LUCE_DEVICE void top_k_parts(const TopKArgs& a) {
-    LUCE_SHARED(Best, waves, 8);
-    const int row = block_id_y(), each = (a.vocab + kTopKParts - 1) / kTopKParts, first = block_id() * each;
-    const int n = first + each < a.vocab ? each : a.vocab - first;
-    const float* logits = a.logits + static_cast<size_t>(row) * static_cast<size_t>(a.vocab) + first;
-    const bool plain = a.multiplier == 1 && a.softcap == 0;
-    const auto read = [&](int i) {
-        float x = logits[i];
-        if (!plain) {
-            x = x * a.multiplier;
-            if (a.softcap != 0) x = a.softcap * ops::tanh(x / a.softcap);
-        }
-        return Best{x, x != x ? -1 : first + i};
-    };
-    Best last = {};
-    for (int j = 0; j < a.k; j++) {
-        last = next_best(n, j > 0, last, read, waves);
-        if (thread_id() == 0) a.parts[(row * kTopKParts + block_id()) * ops::kCandidates + j] = last;
-    }
-}
-
-LUCE_DEVICE void top_k_join(const TopKArgs& a) {
-    LUCE_SHARED(Best, waves, 8);
-    const int row = block_id();
-    const Best* parts = a.parts + static_cast<size_t>(row) * kTopKParts * ops::kCandidates;
-    const auto read = [&](int i) { return parts[i / a.k * ops::kCandidates + i % a.k]; };
-    Best last = {};
-    for (int j = 0; j < a.k; j++) {
-        last = next_best(kTopKParts * a.k, j > 0, last, read, waves);
-        if (thread_id() != 0) continue;
-        a.id[row * ops::kCandidates + j] = last.id;
-        a.value[row * ops::kCandidates + j] = last.id < 0 ? ops::quiet_nan() : last.value;
-    }
-    if (thread_id() == 0)
-        for (int j = a.k; j < ops::kCandidates; j++) a.id[row * ops::kCandidates + j] = -1;
 }
 
 // Whether a row follows its block's anchor, and so has that one predecessor.

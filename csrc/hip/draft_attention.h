@@ -1,5 +1,5 @@
-// ops/draft_attention.h: a wave a query head and part of its keys, then the parts in order. Parts are pages, groups, or all a row sees; the first
-// part of a row holds its first key.
+// ops/draft_attention.h: a workgroup 16 queries of a kv head and a part of the keys, then a wave a query head joins the parts in order. Parts are
+// pages, groups, or all a row sees; the first part of a row holds its first key.
 #pragma once
 #include "hip/attention.h"
 #include "hip/draft.h"
@@ -33,64 +33,285 @@ LUCE_DEVICE void draft_prepare(const DraftAttentionArgs& a) {
     }
 }
 
-// One segment from key `start` on; keys outside first .. last take no part.
-LUCE_DEVICE Part attend_visible(const AttentionArgs& a, const Query& q, int slot, int kv_head, int start, const ops::Visible& keys, uint32_t* words) {
-    Part s = {};
-    const int lane = lane_id();
-    for (int t = start; t < start + ops::kPage && t <= keys.last; t += kTile) {
-        if (t + kTile <= keys.first) continue;
-        const uint8_t* tile = tile_of<KvForm::F16>(a, slot, kv_head, t);
-        const bool seen = t + lane >= keys.first && t + lane <= keys.last;
-        float p = score<KvForm::F16>(a, q, tile), top = seen ? p : ops::from_bits(0xff800000u);
-        top = wave_join(top, [](float v, int d) { return ops::max(v, shfl_xor(v, d)); });
-        if (!s.any) s.any = true, s.m = top;
-        if (top > s.m) {
-            const float c = ops::exp(s.m - top);
-            s.m = top, s.l = s.l * c;
-            LUCE_UNROLL
-            for (int i = 0; i < kMaxBlocks; i++) s.o[i] = s.o[i] * c;
-        }
-        p = seen ? ops::exp(p - s.m) : 0.0f;
-        s.l = s.l + wave_sum(p);
-        const uint8_t* values = tile + tile_bytes<KvForm::F16>(a.head_dim);
-        wave_barrier();
-        words[lane] = ops::to_bits(p);
-        wave_barrier();
-        const int from = keys.first > t ? keys.first - t : 0, end = keys.last + 1 - t < kTile ? keys.last + 1 - t : kTile;
-        for (int i = from; i < end; i++)
-            LUCE_UNROLL
-            for (int b = 0; b < kMaxBlocks; b++)
-                if (b < a.head_dim / 32) s.o[b] = ops::fma(ops::from_bits(words[i]), read_value<KvForm::F16>(values, i * a.head_dim + 32 * b + lane), s.o[b]);
-    }
-    return s;
+inline constexpr int kDraftWaves = 4, kDraftThreads = 32 * kDraftWaves, kDraftQueries = 16, kSegmentTiles = ops::kPage / kTile;
+inline constexpr int kScoreStride = ops::kPage + 4;  // words of a query: no bank conflicts
+
+// One of a workgroup's queries, rows of a span x heads of a kv head. Those behind the last see what it sees, and are not stored.
+struct alignas(16) DraftQuery {
+    int first, last;  // keys that it sees
+    int at;           // row * heads + head; -1: none
+    int part;         // of its own, where the workgroup's is `part`
+};
+
+// Workgroup memory. Queries make room for their scores, and these for the weights. (What a loop needs again is read from here: clang would keep all of it
+// in registers.)
+struct DraftMemory {
+    DraftQuery* query;  // [16]
+    Float4* queries;    // [head_dim][16]
+    float* scores;      // [16][kScoreStride]
+    float* rescale;     // [8 tiles][16]: exp(m_old - m_new), 1 where the maximum did not rise
+    float *m, *l;       // [16]
+};
+
+// A page of a kv head's keys, of which the workgroup needs tiles first .. last.
+struct DraftSegment {
+    const uint8_t* tiles;
+    size_t stride;  // from a tile's keys to the next one's; their values lie between
+    int start, first, last;
+};
+
+LUCE_DEVICE DraftQuery draft_query(const DraftAttentionArgs& d, const ops::Span& span, int n, int part) {
+    const int group = d.kv.heads / d.kv.kv_heads, row = span.first + (n / group < span.rows ? n / group : span.rows - 1);
+    const ops::Visible keys = ops::visible(span, row, d.window, d.causal != 0);
+    return {keys.first, keys.last, n < span.rows * group ? row * d.kv.heads + block_id_z() * group + n % group : -1, part - keys.first / d.kv.part_keys};
 }
 
-// Grid x: parts, y: rows, z: kv heads.
-LUCE_DEVICE void draft_part(const DraftAttentionArgs& d) {
-    LUCE_SHARED(uint32_t, memory, kPartWaves * 32);
-    const AttentionArgs& a = d.kv;
-    const int row = block_id_y(), kv_head = block_id_z(), group = a.heads / a.kv_heads, lane = lane_id();
-    if (row >= a.batch->rows) return;
-    const ops::Visible keys = visible_keys(d, row);
-    const int part = block_id(), start = (keys.first / a.part_keys + part) * a.part_keys, slot = a.batch->slot[row];
-    if (start > keys.last) return;
-    const int first = start > keys.first ? start : keys.first / ops::kPage * ops::kPage;
-    for (int in = thread_id() / 32; in < group; in += kPartWaves) {
-        const int head = kv_head * group + in;
-        const size_t at = (static_cast<size_t>(row) * static_cast<size_t>(a.heads) + static_cast<size_t>(head)) * static_cast<size_t>(a.head_dim);
-        const Query q{a.qg + at, nullptr, nullptr};
-        Part all = {}, merged = {};
-        for (int s = first; s - start < a.part_keys && s <= keys.last; s += ops::kPage) {
-            if (s % kGroupKeys == 0) merge(all, merged), merged.any = false;
-            merge(merged, attend_visible(a, q, slot, kv_head, s, keys, memory + thread_id() / 32 * 32));
-        }
-        merge(all, merged);
-        float* out = part_at(a, part, row, head);
-        LUCE_UNROLL
-        for (int b = 0; b < kMaxBlocks; b++)
-            if (b < a.head_dim / 32) out[32 * b + lane] = all.o[b];
-        if (lane == 0) out[a.head_dim] = all.m, out[a.head_dim + 1] = all.l;
+LUCE_DEVICE void stage_queries(const AttentionArgs& a, const DraftMemory& mem) {
+    const int q = thread_id() % kDraftQueries, at = mem.query[q].at;
+    const float* from = a.qg + static_cast<size_t>(at < 0 ? 0 : at) * static_cast<size_t>(a.head_dim);
+    float* to = reinterpret_cast<float*>(mem.queries) + q;
+    for (int dim = thread_id() / kDraftQueries * 4; dim < a.head_dim; dim += kDraftThreads / kDraftQueries * 4) {
+        float v[4] = {};
+        if (at >= 0) load4(v, from + dim);
+        for (int i = 0; i < 4; i++) to[(dim + i) * kDraftQueries] = v[i];
     }
+}
+
+LUCE_DEVICE void four_halves(float (&v)[4], const Word2& t) {
+    v[0] = half_to_float(t.x & 0xffffu), v[1] = half_to_float(t.x >> 16), v[2] = half_to_float(t.y & 0xffffu), v[3] = half_to_float(t.y >> 16);
+}
+
+// A wave has two tiles of keys, a lane eight queries and four keys; the keys' next eight dimensions are on their way.
+LUCE_DEVICE void score_keys(const DraftMemory& mem, const DraftSegment& seg, int head_dim, float (&s)[8][4]) {
+    constexpr int kAhead = 8;
+    const int lane = lane_id(), tile = thread_id() / 32 * 2 + lane / 8 % 2;
+    const uint8_t* k = seg.tiles + static_cast<size_t>(tile) * seg.stride + lane % 8 * 8;
+    const Float4* q = mem.queries + lane / 16 * 2;
+    Word2 next[kAhead];
+    LUCE_UNROLL
+    for (int i = 0; i < kAhead; i++) next[i] = *reinterpret_cast<const Word2*>(k + i * kTile * 2);
+    LUCE_UNROLL
+    for (int i = 0; i < 32; i++) s[i / 4][i % 4] = 0;
+    LUCE_ROLLED
+    for (int e = 0; e < head_dim; e += kAhead) {
+        Word2 now[kAhead];
+        const int ahead = e + kAhead < head_dim ? e + kAhead : e;
+        LUCE_UNROLL
+        for (int i = 0; i < kAhead; i++) now[i] = next[i], next[i] = *reinterpret_cast<const Word2*>(k + (ahead + i) * kTile * 2);
+        LUCE_UNROLL
+        for (int i = 0; i < kAhead; i++) {
+            const Float4 low = q[(e + i) * 4], high = q[(e + i) * 4 + 1];
+            const float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+            float key[4];
+            four_halves(key, now[i]);
+            LUCE_UNROLL
+            for (int n = 0; n < 32; n++) s[n / 4][n % 4] = ops::fma(x[n / 4], key[n % 4], s[n / 4][n % 4]);
+        }
+    }
+}
+LUCE_DEVICE void store_scores(const DraftMemory& mem, float factor, const float (&s)[8][4]) {
+    const int lane = lane_id(), key = thread_id() / 32 * 64 + lane % 16 * 4;
+    LUCE_UNROLL
+    for (int j = 0; j < 8; j++) {
+        const float v[4] = {s[j][0] * factor, s[j][1] * factor, s[j][2] * factor, s[j][3] * factor};
+        store4(mem.scores + (lane / 16 * 8 + j) * kScoreStride + key, v);
+    }
+}
+
+// Scores become weights, +0 for keys that the query does not see. A lane is a key of each tile. A tile without any of the query's changes nothing: its
+// maximum is -Inf, from which the first maximum only rescales zeros.
+LUCE_DEVICE void soften(const DraftMemory& mem, const DraftSegment& seg) {
+    const int lane = lane_id();
+    LUCE_ROLLED
+    for (int q = thread_id() / 32; q < kDraftQueries; q += kDraftWaves) {
+        const DraftQuery query = mem.query[q];
+        float* row = mem.scores + q * kScoreStride + lane;
+        float p[kSegmentTiles], top[kSegmentTiles], c[kSegmentTiles], m = ops::from_bits(0xff800000u), l = 0;
+        bool seen[kSegmentTiles];
+        LUCE_UNROLL
+        for (int t = 0; t < kSegmentTiles; t++) {
+            const int key = seg.start + t * kTile + lane;
+            seen[t] = key >= query.first && key <= query.last;
+            p[t] = row[t * kTile];
+            top[t] = wave_join(seen[t] ? p[t] : m, [](float v, int d) { return ops::max(v, shfl_xor(v, d)); });
+        }
+        LUCE_UNROLL
+        for (int t = 0; t < kSegmentTiles; t++) {
+            const bool rises = top[t] > m;
+            c[t] = rises ? ops::exp(m - top[t]) : 1.0f, m = rises ? top[t] : m;
+            p[t] = seen[t] ? ops::exp(p[t] - m) : 0.0f;
+            row[t * kTile] = p[t];
+            if (lane == 0) mem.rescale[t * kDraftQueries + q] = c[t];
+        }
+        LUCE_UNROLL
+        for (int t = 0; t < kSegmentTiles; t++) p[t] = wave_sum(p[t]);
+        LUCE_UNROLL
+        for (int t = 0; t < kSegmentTiles; t++) l = l * c[t] + p[t];
+        if (lane == 0) mem.m[q] = m, mem.l[q] = l;
+    }
+}
+
+// Sums of a lane: four dimensions of each of its wave's blocks of 32, for queries query_of(0 .. 3).
+LUCE_DEVICE int query_of(int r) { return lane_id() / 8 + 4 * r; }
+struct DraftTotals {
+    bool any[4] = {};
+    float m[4] = {}, l[4] = {};
+};
+template <int kBlocks> struct DraftSums : DraftTotals {
+    float o[kBlocks][4][4] = {};
+};
+
+// How a query's later keys join its earlier ones; the first are taken as they are.
+struct Joint {
+    bool any, more;
+    float m, a, b;
+    LUCE_DEVICE_MEMBER Joint(bool any_a, float m_a, bool any_b, float m_b) : any(any_a), more(any_b) {
+        const float top = ops::max(m_a, m_b);
+        a = ops::exp(m_a - top), b = ops::exp(m_b - top), m = !more ? m_a : any ? top : m_b;
+    }
+    LUCE_DEVICE_MEMBER float operator()(float of_a, float of_b) const { return !more ? of_a : any ? ops::fma(of_b, b, of_a * a) : of_b; }
+};
+// Eight keys from key `at` of the segment on; kEdge: not all queries see all of them.
+template <bool kEdge> LUCE_DEVICE void add_keys(const DraftMemory& mem, int at, int start, const Word2 (&values)[8], float (&o)[4][4]) {
+    int first[4] = {}, last[4] = {};
+    if (kEdge)
+        LUCE_UNROLL
+        for (int r = 0; r < 4; r++) first[r] = mem.query[query_of(r)].first - start, last[r] = mem.query[query_of(r)].last - start;
+    LUCE_UNROLL
+    for (int h = 0; h < 2; h++) {
+        float p[4][4];
+        LUCE_UNROLL
+        for (int r = 0; r < 4; r++) load4(p[r], mem.scores + query_of(r) * kScoreStride + at + 4 * h);
+        LUCE_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int key = at + 4 * h + j;
+            float v[4];
+            four_halves(v, values[4 * h + j]);
+            LUCE_UNROLL
+            for (int n = 0; n < 16; n++) {
+                const int r = n / 4, i = n % 4;
+                const float sum = ops::fma(p[r][j], v[i], o[r][i]);
+                o[r][i] = !kEdge || (key >= first[r] && key <= last[r]) ? sum : o[r][i];
+            }
+        }
+    }
+}
+
+// The segment's values of 32 dimensions from `dim` on.
+LUCE_DEVICE void add_values(const DraftMemory& mem, const DraftSegment& seg, int head_dim, int dim, float (&o)[4][4]) {
+    const auto load = [&](Word2 (&v)[8], int at) {
+        const uint8_t* from = seg.tiles + static_cast<size_t>(at / kTile) * seg.stride + seg.stride / 2;
+        LUCE_UNROLL
+        for (int i = 0; i < 8; i++) v[i] = *reinterpret_cast<const Word2*>(from + ((at % kTile + i) * head_dim + dim + lane_id() % 8 * 4) * 2);
+    };
+    const int all_from = mem.query[kDraftQueries - 1].first - seg.start, all_to = mem.query[0].last - seg.start, end = (seg.last + 1) * kTile;
+    Word2 next[8];
+    load(next, seg.first * kTile);
+    LUCE_ROLLED
+    for (int at = seg.first * kTile; at < end; at += 8) {
+        Word2 now[8];
+        LUCE_UNROLL
+        for (int i = 0; i < 8; i++) now[i] = next[i];
+        load(next, at + 8 < end ? at + 8 : at);
+        if (at % kTile == 0)
+            LUCE_UNROLL
+            for (int r = 0; r < 4; r++) {
+                const float c = mem.rescale[at / kTile * kDraftQueries + query_of(r)];
+                for (int i = 0; i < 4; i++) o[r][i] = o[r][i] * c;
+            }
+        if (at >= all_from && at + 7 <= all_to) add_keys<false>(mem, at, seg.start, now, o);
+        else add_keys<true>(mem, at, seg.start, now, o);
+    }
+}
+
+// Scores of a segment's keys for the workgroup's queries, as weights in its memory.
+LUCE_DEVICE void weigh_keys(const AttentionArgs& a, const DraftMemory& mem, const DraftSegment& seg) {
+    const int wave = uniform(thread_id() / 32);
+    const bool scores = 2 * wave <= seg.last && 2 * wave + 1 >= seg.first;
+    float s[8][4];
+    stage_queries(a, mem);
+    barrier();
+    if (scores) score_keys(mem, seg, a.head_dim, s);
+    barrier();  // the queries have been read
+    if (scores) store_scores(mem, a.factor, s);
+    barrier();
+    soften(mem, seg);
+    barrier();
+}
+
+// The values of a segment join `sums`.
+template <int kBlocks> LUCE_DEVICE void join_values(const DraftMemory& mem, const DraftSegment& seg, int head_dim, DraftSums<kBlocks>& sums) {
+    const int wave = uniform(thread_id() / 32);
+    LUCE_UNROLL
+    for (int block = 0; block < kBlocks; block++) {
+        const int dim = 32 * (wave + kDraftWaves * block);
+        float o[4][4] = {};
+        if (dim < head_dim) add_values(mem, seg, head_dim, dim, o);
+        LUCE_UNROLL
+        for (int r = 0; r < 4; r++) {
+            const DraftQuery query = mem.query[query_of(r)];
+            const bool sees = query.first < seg.start + ops::kPage && query.last >= seg.start;
+            const Joint joint(sums.any[r], sums.m[r], sees, mem.m[query_of(r)]);
+            LUCE_UNROLL
+            for (int i = 0; i < 4; i++) sums.o[block][r][i] = joint(sums.o[block][r][i], o[r][i]);
+            if (block < kBlocks - 1) continue;
+            sums.l[r] = joint(sums.l[r], mem.l[query_of(r)]), sums.m[r] = joint.m, sums.any[r] = sums.any[r] || sees;
+        }
+    }
+}
+
+// The sums of a group of segments join those before them, whose value sums lie where the part's are to be.
+template <int kBlocks> LUCE_DEVICE void store_group(const AttentionArgs& a, const DraftMemory& mem, const DraftSums<kBlocks>& sums, DraftTotals& before) {
+    const int wave = thread_id() / 32, lane = lane_id();
+    LUCE_UNROLL
+    for (int r = 0; r < 4; r++) {
+        const DraftQuery query = mem.query[query_of(r)];
+        if (!sums.any[r] || query.at < 0) continue;
+        const Joint joint(before.any[r], before.m[r], true, sums.m[r]);
+        float* out = part_at(a, query.part, 0, query.at);
+        LUCE_UNROLL
+        for (int b = 0; b < kBlocks; b++) {
+            const int dim = 32 * (wave + kDraftWaves * b) + lane % 8 * 4;
+            for (int i = 0; i < 4 && dim < a.head_dim; i++) out[dim + i] = joint(before.any[r] ? out[dim + i] : 0.0f, sums.o[b][r][i]);
+        }
+        before.l[r] = joint(before.l[r], sums.l[r]), before.m[r] = joint.m, before.any[r] = true;
+        if (wave == 0 && lane % 8 == 0) out[a.head_dim] = before.m[r], out[a.head_dim + 1] = before.l[r];
+    }
+}
+
+// Grid x: parts x tiles of queries, y: spans, z: kv heads. kBlocks: blocks of 32 dimensions a wave; kMany: parts of more than one segment.
+template <int kBlocks, bool kMany> LUCE_DEVICE void draft_part(const DraftAttentionArgs& d) {
+    static_assert(kBlocks * kDraftWaves * 32 <= kScoreStride, "the queries find room where their scores will be");
+    LUCE_SHARED(DraftQuery, query, kDraftQueries);
+    LUCE_SHARED(Float4, scores, kDraftQueries * kScoreStride / 4);
+    LUCE_SHARED(float, floats, (kSegmentTiles + 2) * kDraftQueries);
+    const AttentionArgs& a = d.kv;
+    if (block_id_y() >= a.batch->spans) return;
+    const ops::Span span = a.batch->span[block_id_y()];
+    const int n = block_id() % a.query_tiles * kDraftQueries;
+    if (n >= span.rows * (a.heads / a.kv_heads)) return;
+    // Parts are numbered by all keys here, and from a row's first part on in its results. From row to row neither the first nor the last key falls.
+    const int part = draft_query(d, span, 0, 0).first / a.part_keys + block_id() / a.query_tiles, start = part * a.part_keys;
+    const int first = draft_query(d, span, n, 0).first, last = draft_query(d, span, n + kDraftQueries - 1, 0).last;
+    if (start > last || start + a.part_keys <= first) return;
+    const DraftMemory mem{query, scores, reinterpret_cast<float*>(scores), floats, floats + kSegmentTiles * kDraftQueries, floats + (kSegmentTiles + 1) * kDraftQueries};
+    if (thread_id() < kDraftQueries) query[thread_id()] = draft_query(d, span, n + thread_id(), part);
+    barrier();
+    DraftTotals before;
+    DraftSums<kBlocks> sums;
+    for (int s = start > first ? start : first / ops::kPage * ops::kPage; s - start < a.part_keys && s <= last; s += ops::kPage) {
+        if (kMany && s % kGroupKeys == 0) {
+            store_group(a, mem, sums, before);
+            for (int r = 0; r < 4; r++) sums.any[r] = false;
+        }
+        const int from = first > s ? first - s : 0, to = last - s < ops::kPage ? last - s : ops::kPage - 1;
+        const DraftSegment seg{tile_of<KvForm::F16>(a, span.slot, block_id_z(), s), 2 * tile_bytes<KvForm::F16>(a.head_dim), s, from / kTile, to / kTile};
+        weigh_keys(a, mem, seg);
+        join_values(mem, seg, a.head_dim, sums);
+        if (!kMany) break;
+        barrier();  // the weights have been read
+    }
+    store_group(a, mem, sums, before);
 }
 
 // Grid x: rows, y: eights of heads.
@@ -100,17 +321,12 @@ LUCE_DEVICE void draft_join(const DraftAttentionArgs& d) {
     if (row >= a.batch->rows || head >= a.heads) return;
     const ops::Visible keys = visible_keys(d, row);
     const int base = keys.first / a.part_keys, parts = keys.last / a.part_keys - base + 1;
-    Part all = {}, merged = {};
-    for (int i = 0; i < parts; i++) {
-        if (a.part_keys != ops::kPage || (base + i) * ops::kPage % kGroupKeys == 0) merge(all, merged), merged.any = false;
-        const float* from = part_at(a, i, row, head);
-        Part next;
-        next.any = true, next.m = from[D], next.l = from[D + 1];
-        LUCE_UNROLL
-        for (int b = 0; b < kMaxBlocks; b++) next.o[b] = dim_of(b) < D ? from[dim_of(b)] : 0.0f;
-        merge(merged, next);
+    Part all = {};
+    for (int i = 0, n; i < parts; i += n) {  // a group's segments first; larger parts are groups
+        const int left = kGroupSegments - (base + i) % kGroupSegments;
+        n = a.part_keys == ops::kPage && left < parts - i ? left : parts - i;
+        merge(all, join_parts(a, row, head, i, n));
     }
-    merge(all, merged);
     const size_t at = (static_cast<size_t>(row) * static_cast<size_t>(a.heads) + static_cast<size_t>(head)) * static_cast<size_t>(D);
     LUCE_UNROLL
     for (int part = 0; part < 2; part++) {

@@ -13,6 +13,7 @@
 #include "hip/matmul_tile.h"
 #include "hip/norm.h"
 #include "hip/swiglu.h"
+#include "hip/top_k.h"
 #include "hip/walk.h"
 
 using namespace lucebox::hip;
@@ -45,7 +46,11 @@ LUCE_ENTRY(luce_tap, 256, 1, TapArgs, tap)
 LUCE_ENTRY(luce_quantize, 256, 1, QuantizeArgs, quantize_rows)
 LUCE_ENTRY(luce_draft_conv, 256, 1, DraftConvArgs, draft_conv)
 LUCE_ENTRY(luce_draft_prepare, 256, 1, DraftAttentionArgs, draft_prepare)
-LUCE_ENTRY(luce_draft_part, 256, 1, DraftAttentionArgs, draft_part)
+#define LUCE_DRAFT_PART(name, blocks) \
+    LUCE_ENTRY(luce_draft_part_##name##_segment, kDraftThreads, 1, DraftAttentionArgs, draft_part<blocks, false>) \
+    LUCE_ENTRY(luce_draft_part_##name##_group, kDraftThreads, 1, DraftAttentionArgs, draft_part<blocks, true>)
+LUCE_DRAFT_PART(d128, 1)
+LUCE_DRAFT_PART(d256, 2)
 LUCE_ENTRY(luce_draft_join, 256, 1, DraftAttentionArgs, draft_join)
 LUCE_ENTRY(luce_top_k_parts, 256, 1, TopKArgs, top_k_parts)
 LUCE_ENTRY(luce_top_k_join, 256, 1, TopKArgs, top_k_join)

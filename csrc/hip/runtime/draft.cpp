@@ -18,7 +18,7 @@ void HipBackend::quantize(const ops::Quantize& op) {
 void HipBackend::draft_conv(const ops::DraftConv& op) {
     LUCE_CHECK(op.hidden % 32 == 0 && op.hidden % op.group == 0, kRequest, "a convolution of ", op.hidden, " channels in groups of ", op.group);
     const Rows y = op.h ? Rows{} : rows_of(op.y);
-    if (op.rows) launch("luce_draft_conv", grid(op.rows), 256, DraftConvArgs{op.batch, op.hidden, op.group, op.side, op.x, op.delta, op.base, op.h, y});
+    if (op.rows) launch("luce_draft_conv", grid(op.rows, ceil_div(op.hidden, 8 * 128)), 256, DraftConvArgs{op.batch, op.hidden, op.group, op.side, op.x, op.delta, op.base, op.h, y});
 }
 
 static DraftAttentionArgs context_args(const ops::DraftContext& op) {
@@ -45,7 +45,8 @@ void HipBackend::draft_attention(const ops::DraftAttention& op) {
     LUCE_CHECK(op.heads == limits_.draft_heads && D == limits_.draft_head_dim, kRequest, op.heads, " heads of ", D, "; scratch was taken for ", limits_.draft_heads,
                " of ", limits_.draft_head_dim);
     // A row sees a window and the block, and its first key lies anywhere in the first part.
-    const int context = shape_of(block.batch).context, keys = op.window ? std::min(context, op.window + block.rows) : context;
+    const StepShape& shape = shape_of(block.batch);
+    const int keys = op.window ? std::min(shape.context, op.window + block.rows) : shape.context;
     const AttentionPlan plan = plan_attention(block.rows, keys + ops::kPage);
     DraftAttentionArgs args = context_args(block);
     args.window = op.window, args.causal = op.causal;
@@ -56,7 +57,9 @@ void HipBackend::draft_attention(const ops::DraftAttention& op) {
     args.kv.y = rows_of(op.y);
     launch("luce_draft_prepare", grid(block.rows, ceil_div(op.heads + kv_heads, 8)), 256, args);
     const int parts = plan.part_keys == kAllKeys ? 1 : ceil_div(keys, plan.part_keys) + 1;
-    launch("luce_draft_part", grid(parts, block.rows, kv_heads), 32 * std::min(8, op.heads / kv_heads), args);
+    args.kv.query_tiles = ceil_div(block.rows * (op.heads / kv_heads), 16);
+    const std::string kernel = join("luce_draft_part_d", D <= 128 ? 128 : 256, plan.part_keys == ops::kPage ? "_segment" : "_group");
+    launch(kernel, grid(parts * args.kv.query_tiles, shape.spans, kv_heads), 128, args);
     launch("luce_draft_join", grid(block.rows, ceil_div(op.heads, 8)), 256, args);
 }
 
