@@ -33,7 +33,7 @@ LUCE_DEVICE void draft_prepare(const DraftAttentionArgs& a) {
     }
 }
 
-inline constexpr int kDraftWaves = 4, kDraftThreads = 32 * kDraftWaves, kDraftQueries = 16, kSegmentTiles = ops::kPage / kTile;
+inline constexpr int kDraftThreads = 32 * kDraftWaves, kSegmentTiles = ops::kPage / kTile;
 inline constexpr int kScoreStride = ops::kPage + 4;  // words of a query: no bank conflicts
 
 // One of a workgroup's queries, rows of a span x heads of a kv head. Those behind the last see what it sees, and are not stored.
@@ -43,14 +43,34 @@ struct alignas(16) DraftQuery {
     int part;         // of its own, where the workgroup's is `part`
 };
 
+// What is known of a query's keys so far, and how the sums of later ones join those of earlier ones; the first are taken as they are.
+struct DraftTotal {
+    float m, l;
+    int any;
+};
+struct alignas(16) Joint {
+    float a, b;
+    int any, more;
+    LUCE_DEVICE_MEMBER float operator()(float of_a, float of_b) const { return !more ? of_a : any ? ops::fma(of_b, b, of_a * a) : of_b; }
+};
+LUCE_DEVICE DraftTotal nothing() { return {ops::from_bits(0xff800000u), 0, 0}; }
+LUCE_DEVICE Joint join(DraftTotal& a, const DraftTotal& b) {
+    const float m = ops::max(a.m, b.m);
+    const Joint joint{ops::exp(a.m - m), ops::exp(b.m - m), a.any, b.any};
+    a = {!b.any ? a.m : a.any ? m : b.m, joint(a.l, b.l), a.any | b.any};
+    return joint;
+}
+
 // Workgroup memory. Queries make room for their scores, and these for the weights. (What a loop needs again is read from here: clang would keep all of it
 // in registers.)
 struct DraftMemory {
-    DraftQuery* query;  // [16]
-    Float4* queries;    // [head_dim][16]
-    float* scores;      // [16][kScoreStride]
-    float* rescale;     // [8 tiles][16]: exp(m_old - m_new), 1 where the maximum did not rise
-    float *m, *l;       // [16]
+    Float4 scores[kDraftQueries * kScoreStride / 4];  // [16][kScoreStride], or queries [head_dim][16]
+    DraftQuery query[kDraftQueries];
+    Joint joint[kDraftQueries];                       // of the segment to those before it
+    DraftTotal group[kDraftQueries], before[kDraftQueries];
+    float rescale[kSegmentTiles * kDraftQueries];     // [8 tiles][16]: exp(m_old - m_new), 1 where the maximum did not rise
+    float sum[kSegmentTiles * kDraftQueries];         // of a tile's weights
+    LUCE_DEVICE_MEMBER float* row(int q) { return reinterpret_cast<float*>(scores) + q * kScoreStride; }
 };
 
 // A page of a kv head's keys, of which the workgroup needs tiles first .. last.
@@ -66,10 +86,11 @@ LUCE_DEVICE DraftQuery draft_query(const DraftAttentionArgs& d, const ops::Span&
     return {keys.first, keys.last, n < span.rows * group ? row * d.kv.heads + block_id_z() * group + n % group : -1, part - keys.first / d.kv.part_keys};
 }
 
-LUCE_DEVICE void stage_queries(const AttentionArgs& a, const DraftMemory& mem) {
-    const int q = thread_id() % kDraftQueries, at = mem.query[q].at;
+// at: of query thread_id() % 16.
+LUCE_DEVICE void stage_queries(const AttentionArgs& a, DraftMemory& mem, int at) {
+    const int q = thread_id() % kDraftQueries;
     const float* from = a.qg + static_cast<size_t>(at < 0 ? 0 : at) * static_cast<size_t>(a.head_dim);
-    float* to = reinterpret_cast<float*>(mem.queries) + q;
+    float* to = reinterpret_cast<float*>(mem.scores) + q;
     for (int dim = thread_id() / kDraftQueries * 4; dim < a.head_dim; dim += kDraftThreads / kDraftQueries * 4) {
         float v[4] = {};
         if (at >= 0) load4(v, from + dim);
@@ -82,24 +103,25 @@ LUCE_DEVICE void four_halves(float (&v)[4], const Word2& t) {
 }
 
 // A wave has two tiles of keys, a lane eight queries and four keys; the keys' next eight dimensions are on their way.
-LUCE_DEVICE void score_keys(const DraftMemory& mem, const DraftSegment& seg, int head_dim, float (&s)[8][4]) {
-    constexpr int kAhead = 8;
-    const int lane = lane_id(), tile = thread_id() / 32 * 2 + lane / 8 % 2;
-    const uint8_t* k = seg.tiles + static_cast<size_t>(tile) * seg.stride + lane % 8 * 8;
-    const Float4* q = mem.queries + lane / 16 * 2;
-    Word2 next[kAhead];
+LUCE_DEVICE const uint8_t* own_keys(const DraftSegment& seg) {
+    return seg.tiles + static_cast<size_t>(thread_id() / 32 * 2 + lane_id() / 8 % 2) * seg.stride + lane_id() % 8 * 8;
+}
+LUCE_DEVICE void load_keys(Word2 (&v)[8], const uint8_t* keys, int dim) {
     LUCE_UNROLL
-    for (int i = 0; i < kAhead; i++) next[i] = *reinterpret_cast<const Word2*>(k + i * kTile * 2);
+    for (int i = 0; i < 8; i++) v[i] = *reinterpret_cast<const Word2*>(keys + (dim + i) * kTile * 2);
+}
+LUCE_DEVICE void score_keys(DraftMemory& mem, const uint8_t* keys, int head_dim, Word2 (&next)[8], float (&s)[8][4]) {
+    const Float4* q = mem.scores + lane_id() / 16 * 2;
     LUCE_UNROLL
     for (int i = 0; i < 32; i++) s[i / 4][i % 4] = 0;
     LUCE_ROLLED
-    for (int e = 0; e < head_dim; e += kAhead) {
-        Word2 now[kAhead];
-        const int ahead = e + kAhead < head_dim ? e + kAhead : e;
+    for (int e = 0; e < head_dim; e += 8) {
+        Word2 now[8];
         LUCE_UNROLL
-        for (int i = 0; i < kAhead; i++) now[i] = next[i], next[i] = *reinterpret_cast<const Word2*>(k + (ahead + i) * kTile * 2);
+        for (int i = 0; i < 8; i++) now[i] = next[i];
+        load_keys(next, keys, e + 8 < head_dim ? e + 8 : e);
         LUCE_UNROLL
-        for (int i = 0; i < kAhead; i++) {
+        for (int i = 0; i < 8; i++) {
             const Float4 low = q[(e + i) * 4], high = q[(e + i) * 4 + 1];
             const float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
             float key[4];
@@ -109,24 +131,27 @@ LUCE_DEVICE void score_keys(const DraftMemory& mem, const DraftSegment& seg, int
         }
     }
 }
-LUCE_DEVICE void store_scores(const DraftMemory& mem, float factor, const float (&s)[8][4]) {
+LUCE_DEVICE void store_scores(DraftMemory& mem, float factor, const float (&s)[8][4]) {
     const int lane = lane_id(), key = thread_id() / 32 * 64 + lane % 16 * 4;
     LUCE_UNROLL
     for (int j = 0; j < 8; j++) {
         const float v[4] = {s[j][0] * factor, s[j][1] * factor, s[j][2] * factor, s[j][3] * factor};
-        store4(mem.scores + (lane / 16 * 8 + j) * kScoreStride + key, v);
+        store4(mem.row(lane / 16 * 8 + j) + key, v);
     }
 }
 
-// Scores become weights, +0 for keys that the query does not see. A lane is a key of each tile. A tile without any of the query's changes nothing: its
-// maximum is -Inf, from which the first maximum only rescales zeros.
-LUCE_DEVICE void soften(const DraftMemory& mem, const DraftSegment& seg) {
-    const int lane = lane_id();
+// Scores become weights, +0 for keys that the query does not see. A lane is a key of each tile, and in the end of one query a tile. A tile without any
+// of the query's changes nothing: its maximum is -Inf, from which the first maximum only rescales zeros. (exp of a chosen argument: of a chosen exp
+// the compiler makes branches. exp(0) is 1, and exp(-200) is +0.)
+template <bool kMany> LUCE_DEVICE void soften(DraftMemory& mem, const DraftSegment& seg) {
+    static_assert(kDraftQueries / kDraftWaves * kSegmentTiles == 32, "a lane has one query's tile");
+    const int lane = lane_id(), wave = thread_id() / 32;
     LUCE_ROLLED
-    for (int q = thread_id() / 32; q < kDraftQueries; q += kDraftWaves) {
+    for (int j = 0; j < kDraftQueries / kDraftWaves; j++) {
+        const int q = wave + kDraftWaves * j;
         const DraftQuery query = mem.query[q];
-        float* row = mem.scores + q * kScoreStride + lane;
-        float p[kSegmentTiles], top[kSegmentTiles], c[kSegmentTiles], m = ops::from_bits(0xff800000u), l = 0;
+        float* row = mem.row(q) + lane;
+        float p[kSegmentTiles], top[kSegmentTiles], m = ops::from_bits(0xff800000u);
         bool seen[kSegmentTiles];
         LUCE_UNROLL
         for (int t = 0; t < kSegmentTiles; t++) {
@@ -138,41 +163,39 @@ LUCE_DEVICE void soften(const DraftMemory& mem, const DraftSegment& seg) {
         LUCE_UNROLL
         for (int t = 0; t < kSegmentTiles; t++) {
             const bool rises = top[t] > m;
-            c[t] = rises ? ops::exp(m - top[t]) : 1.0f, m = rises ? top[t] : m;
-            p[t] = seen[t] ? ops::exp(p[t] - m) : 0.0f;
+            top[t] = rises ? top[t] : m;
+            if (lane == 0) mem.rescale[t * kDraftQueries + q] = rises ? m - top[t] : 0.0f;
+            m = top[t];
+            p[t] = ops::exp(seen[t] ? p[t] - m : -200.0f);
             row[t * kTile] = p[t];
-            if (lane == 0) mem.rescale[t * kDraftQueries + q] = c[t];
         }
         LUCE_UNROLL
-        for (int t = 0; t < kSegmentTiles; t++) p[t] = wave_sum(p[t]);
-        LUCE_UNROLL
-        for (int t = 0; t < kSegmentTiles; t++) l = l * c[t] + p[t];
-        if (lane == 0) mem.m[q] = m, mem.l[q] = l;
+        for (int t = 0; t < kSegmentTiles; t++) {
+            const float sum = wave_sum(p[t]);
+            if (lane == 0) mem.sum[t * kDraftQueries + q] = sum;
+        }
+        if (lane == 0) mem.joint[q].a = m;
     }
+    wave_barrier();
+    const int at = lane % kSegmentTiles * kDraftQueries + wave + kDraftWaves * (lane / kSegmentTiles);
+    mem.rescale[at] = ops::exp(mem.rescale[at]);
+    wave_barrier();
+    if (lane >= kDraftQueries / kDraftWaves) return;
+    const int q = wave + kDraftWaves * lane;
+    const DraftQuery query = mem.query[q];
+    float l = 0;
+    LUCE_UNROLL
+    for (int t = 0; t < kSegmentTiles; t++) l = l * mem.rescale[t * kDraftQueries + q] + mem.sum[t * kDraftQueries + q];
+    DraftTotal group = kMany ? mem.group[q] : nothing();
+    mem.joint[q] = join(group, {mem.joint[q].a, l, query.first < seg.start + ops::kPage && query.last >= seg.start});
+    mem.group[q] = group;
 }
 
-// Sums of a lane: four dimensions of each of its wave's blocks of 32, for queries query_of(0 .. 3).
+// A lane has four dimensions of each of its wave's blocks of 32, for these queries.
 LUCE_DEVICE int query_of(int r) { return lane_id() / 8 + 4 * r; }
-struct DraftTotals {
-    bool any[4] = {};
-    float m[4] = {}, l[4] = {};
-};
-template <int kBlocks> struct DraftSums : DraftTotals {
-    float o[kBlocks][4][4] = {};
-};
 
-// How a query's later keys join its earlier ones; the first are taken as they are.
-struct Joint {
-    bool any, more;
-    float m, a, b;
-    LUCE_DEVICE_MEMBER Joint(bool any_a, float m_a, bool any_b, float m_b) : any(any_a), more(any_b) {
-        const float top = ops::max(m_a, m_b);
-        a = ops::exp(m_a - top), b = ops::exp(m_b - top), m = !more ? m_a : any ? top : m_b;
-    }
-    LUCE_DEVICE_MEMBER float operator()(float of_a, float of_b) const { return !more ? of_a : any ? ops::fma(of_b, b, of_a * a) : of_b; }
-};
 // Eight keys from key `at` of the segment on; kEdge: not all queries see all of them.
-template <bool kEdge> LUCE_DEVICE void add_keys(const DraftMemory& mem, int at, int start, const Word2 (&values)[8], float (&o)[4][4]) {
+template <bool kEdge> LUCE_DEVICE void add_keys(DraftMemory& mem, int at, int start, const Word2 (&values)[8], float (&o)[4][4]) {
     int first[4] = {}, last[4] = {};
     if (kEdge)
         LUCE_UNROLL
@@ -181,7 +204,7 @@ template <bool kEdge> LUCE_DEVICE void add_keys(const DraftMemory& mem, int at, 
     for (int h = 0; h < 2; h++) {
         float p[4][4];
         LUCE_UNROLL
-        for (int r = 0; r < 4; r++) load4(p[r], mem.scores + query_of(r) * kScoreStride + at + 4 * h);
+        for (int r = 0; r < 4; r++) load4(p[r], mem.row(query_of(r)) + at + 4 * h);
         LUCE_UNROLL
         for (int j = 0; j < 4; j++) {
             const int key = at + 4 * h + j;
@@ -198,11 +221,12 @@ template <bool kEdge> LUCE_DEVICE void add_keys(const DraftMemory& mem, int at, 
 }
 
 // The segment's values of 32 dimensions from `dim` on.
-LUCE_DEVICE void add_values(const DraftMemory& mem, const DraftSegment& seg, int head_dim, int dim, float (&o)[4][4]) {
+LUCE_DEVICE void add_values(DraftMemory& mem, const DraftSegment& seg, int head_dim, int dim, float (&o)[4][4]) {
+    const uint8_t* values = seg.tiles + seg.stride / 2 + (dim + lane_id() % 8 * 4) * 2;
     const auto load = [&](Word2 (&v)[8], int at) {
-        const uint8_t* from = seg.tiles + static_cast<size_t>(at / kTile) * seg.stride + seg.stride / 2;
+        const uint8_t* from = values + static_cast<size_t>(at / kTile) * seg.stride + at % kTile * head_dim * 2;
         LUCE_UNROLL
-        for (int i = 0; i < 8; i++) v[i] = *reinterpret_cast<const Word2*>(from + ((at % kTile + i) * head_dim + dim + lane_id() % 8 * 4) * 2);
+        for (int i = 0; i < 8; i++, from += head_dim * 2) v[i] = *reinterpret_cast<const Word2*>(from);
     };
     const int all_from = mem.query[kDraftQueries - 1].first - seg.start, all_to = mem.query[0].last - seg.start, end = (seg.last + 1) * kTile;
     Word2 next[8];
@@ -224,23 +248,33 @@ LUCE_DEVICE void add_values(const DraftMemory& mem, const DraftSegment& seg, int
     }
 }
 
-// Scores of a segment's keys for the workgroup's queries, as weights in its memory.
-LUCE_DEVICE void weigh_keys(const AttentionArgs& a, const DraftMemory& mem, const DraftSegment& seg) {
+// Scores of a segment's keys for the workgroup's queries, as weights in its memory. at: as stage_queries takes it.
+template <bool kMany> LUCE_DEVICE void weigh_keys(const AttentionArgs& a, DraftMemory& mem, const DraftSegment& seg, int at) {
     const int wave = uniform(thread_id() / 32);
     const bool scores = 2 * wave <= seg.last && 2 * wave + 1 >= seg.first;
+    const uint8_t* keys = own_keys(seg);
+    Word2 next[8];
     float s[8][4];
-    stage_queries(a, mem);
+    if (scores) load_keys(next, keys, 0);
+    stage_queries(a, mem, at);
     barrier();
-    if (scores) score_keys(mem, seg, a.head_dim, s);
+    if (scores) score_keys(mem, keys, a.head_dim, next, s);
     barrier();  // the queries have been read
     if (scores) store_scores(mem, a.factor, s);
     barrier();
-    soften(mem, seg);
+    soften<kMany>(mem, seg);
     barrier();
 }
 
-// The values of a segment join `sums`.
-template <int kBlocks> LUCE_DEVICE void join_values(const DraftMemory& mem, const DraftSegment& seg, int head_dim, DraftSums<kBlocks>& sums) {
+// The segment's lines on their way to the cache; the workgroups of a part share them out.
+LUCE_DEVICE void prefetch_segment(const DraftSegment& seg, int own, int groups) {
+    const int bytes = (seg.last + 1) * static_cast<int>(seg.stride);
+    for (int at = seg.first * static_cast<int>(seg.stride) + (thread_id() + own * kDraftThreads) * 128; at < bytes; at += groups * kDraftThreads * 128)
+        prefetch(seg.tiles + at);
+}
+
+// The values of a segment join those before it.
+template <int kBlocks> LUCE_DEVICE void join_values(DraftMemory& mem, const DraftSegment& seg, int head_dim, float (&sums)[kBlocks][4][4]) {
     const int wave = uniform(thread_id() / 32);
     LUCE_UNROLL
     for (int block = 0; block < kBlocks; block++) {
@@ -249,69 +283,65 @@ template <int kBlocks> LUCE_DEVICE void join_values(const DraftMemory& mem, cons
         if (dim < head_dim) add_values(mem, seg, head_dim, dim, o);
         LUCE_UNROLL
         for (int r = 0; r < 4; r++) {
-            const DraftQuery query = mem.query[query_of(r)];
-            const bool sees = query.first < seg.start + ops::kPage && query.last >= seg.start;
-            const Joint joint(sums.any[r], sums.m[r], sees, mem.m[query_of(r)]);
+            const Joint joint = mem.joint[query_of(r)];
             LUCE_UNROLL
-            for (int i = 0; i < 4; i++) sums.o[block][r][i] = joint(sums.o[block][r][i], o[r][i]);
-            if (block < kBlocks - 1) continue;
-            sums.l[r] = joint(sums.l[r], mem.l[query_of(r)]), sums.m[r] = joint.m, sums.any[r] = sums.any[r] || sees;
+            for (int i = 0; i < 4; i++) sums[block][r][i] = joint(sums[block][r][i], o[r][i]);
         }
     }
 }
 
-// The sums of a group of segments join those before them, whose value sums lie where the part's are to be.
-template <int kBlocks> LUCE_DEVICE void store_group(const AttentionArgs& a, const DraftMemory& mem, const DraftSums<kBlocks>& sums, DraftTotals& before) {
+// The sums of a group of segments join those before it, which lie where the part's are to be.
+template <bool kMany, int kBlocks> LUCE_DEVICE void store_group(const AttentionArgs& a, DraftMemory& mem, const float (&sums)[kBlocks][4][4]) {
     const int wave = thread_id() / 32, lane = lane_id();
     LUCE_UNROLL
     for (int r = 0; r < 4; r++) {
         const DraftQuery query = mem.query[query_of(r)];
-        if (!sums.any[r] || query.at < 0) continue;
-        const Joint joint(before.any[r], before.m[r], true, sums.m[r]);
+        const DraftTotal group = mem.group[query_of(r)];
+        DraftTotal total = kMany ? mem.before[query_of(r)] : nothing();
+        if (!group.any || query.at < 0) continue;
+        const Joint joint = join(total, group);
         float* out = part_at(a, query.part, 0, query.at);
         LUCE_UNROLL
         for (int b = 0; b < kBlocks; b++) {
             const int dim = 32 * (wave + kDraftWaves * b) + lane % 8 * 4;
-            for (int i = 0; i < 4 && dim < a.head_dim; i++) out[dim + i] = joint(before.any[r] ? out[dim + i] : 0.0f, sums.o[b][r][i]);
+            for (int i = 0; i < 4 && dim < a.head_dim; i++) out[dim + i] = joint(joint.any ? out[dim + i] : 0.0f, sums[b][r][i]);
         }
-        before.l[r] = joint(before.l[r], sums.l[r]), before.m[r] = joint.m, before.any[r] = true;
-        if (wave == 0 && lane % 8 == 0) out[a.head_dim] = before.m[r], out[a.head_dim + 1] = before.l[r];
+        if (wave == 0 && lane % 8 == 0) out[a.head_dim] = total.m, out[a.head_dim + 1] = total.l;
     }
 }
 
 // Grid x: parts x tiles of queries, y: spans, z: kv heads. kBlocks: blocks of 32 dimensions a wave; kMany: parts of more than one segment.
 template <int kBlocks, bool kMany> LUCE_DEVICE void draft_part(const DraftAttentionArgs& d) {
     static_assert(kBlocks * kDraftWaves * 32 <= kScoreStride, "the queries find room where their scores will be");
-    LUCE_SHARED(DraftQuery, query, kDraftQueries);
-    LUCE_SHARED(Float4, scores, kDraftQueries * kScoreStride / 4);
-    LUCE_SHARED(float, floats, (kSegmentTiles + 2) * kDraftQueries);
+    LUCE_SHARED(DraftMemory, memory, 1);
     const AttentionArgs& a = d.kv;
     if (block_id_y() >= a.batch->spans) return;
     const ops::Span span = a.batch->span[block_id_y()];
-    const int n = block_id() % a.query_tiles * kDraftQueries;
-    if (n >= span.rows * (a.heads / a.kv_heads)) return;
+    const int tile = block_id() % a.query_tiles, n = tile * kDraftQueries, queries = span.rows * (a.heads / a.kv_heads);
+    if (n >= queries) return;
     // Parts are numbered by all keys here, and from a row's first part on in its results. From row to row neither the first nor the last key falls.
-    const int part = draft_query(d, span, 0, 0).first / a.part_keys + block_id() / a.query_tiles, start = part * a.part_keys;
+    const int part = ops::visible(span, span.first, d.window, d.causal != 0).first / a.part_keys + block_id() / a.query_tiles, start = part * a.part_keys;
     const int first = draft_query(d, span, n, 0).first, last = draft_query(d, span, n + kDraftQueries - 1, 0).last;
     if (start > last || start + a.part_keys <= first) return;
-    const DraftMemory mem{query, scores, reinterpret_cast<float*>(scores), floats, floats + kSegmentTiles * kDraftQueries, floats + (kSegmentTiles + 1) * kDraftQueries};
-    if (thread_id() < kDraftQueries) query[thread_id()] = draft_query(d, span, n + thread_id(), part);
-    barrier();
-    DraftTotals before;
-    DraftSums<kBlocks> sums;
-    for (int s = start > first ? start : first / ops::kPage * ops::kPage; s - start < a.part_keys && s <= last; s += ops::kPage) {
-        if (kMany && s % kGroupKeys == 0) {
-            store_group(a, mem, sums, before);
-            for (int r = 0; r < 4; r++) sums.any[r] = false;
-        }
-        const int from = first > s ? first - s : 0, to = last - s < ops::kPage ? last - s : ops::kPage - 1;
+    DraftMemory& mem = memory[0];
+    const int q = thread_id() % kDraftQueries;
+    const DraftQuery own = draft_query(d, span, n + q, part);
+    if (thread_id() < kDraftQueries) mem.query[q] = own, mem.group[q] = mem.before[q] = nothing();
+    float sums[kBlocks][4][4] = {};
+    for (int s = start > first ? start : first / ops::kPage * ops::kPage, more = 1; more; s += ops::kPage) {
+        const int from = first > s ? first - s : 0, to = last - s < ops::kPage ? last - s : ops::kPage - 1, next = s + ops::kPage;
         const DraftSegment seg{tile_of<KvForm::F16>(a, span.slot, block_id_z(), s), 2 * tile_bytes<KvForm::F16>(a.head_dim), s, from / kTile, to / kTile};
-        weigh_keys(a, mem, seg);
+        prefetch_segment(seg, tile, (queries + kDraftQueries - 1) / kDraftQueries);
+        weigh_keys<kMany>(a, mem, seg, own.at);
         join_values(mem, seg, a.head_dim, sums);
-        if (!kMany) break;
-        barrier();  // the weights have been read
+        more = kMany && next - start < a.part_keys && next <= last;
+        if (more) barrier();  // the weights have been read
+        if (more && next % kGroupKeys != 0) continue;
+        store_group<kMany>(a, mem, sums);
+        if (!more) return;
+        barrier();
+        if (thread_id() < kDraftQueries) join(mem.before[q], mem.group[q]), mem.group[q].any = 0;
     }
-    store_group(a, mem, sums, before);
 }
 
 // Grid x: rows, y: eights of heads.

@@ -47,8 +47,8 @@ LUCE_ENTRY(luce_quantize, 256, 1, QuantizeArgs, quantize_rows)
 LUCE_ENTRY(luce_draft_conv, 256, 1, DraftConvArgs, draft_conv)
 LUCE_ENTRY(luce_draft_prepare, 256, 1, DraftAttentionArgs, draft_prepare)
 #define LUCE_DRAFT_PART(name, blocks) \
-    LUCE_ENTRY(luce_draft_part_##name##_segment, kDraftThreads, 1, DraftAttentionArgs, draft_part<blocks, false>) \
-    LUCE_ENTRY(luce_draft_part_##name##_group, kDraftThreads, 1, DraftAttentionArgs, draft_part<blocks, true>)
+    LUCE_ENTRY(luce_draft_part_##name##_segment, 32 * kDraftWaves, 1, DraftAttentionArgs, draft_part<blocks, false>) \
+    LUCE_ENTRY(luce_draft_part_##name##_group, 32 * kDraftWaves, 1, DraftAttentionArgs, draft_part<blocks, true>)
 LUCE_DRAFT_PART(d128, 1)
 LUCE_DRAFT_PART(d256, 2)
 LUCE_ENTRY(luce_draft_join, 256, 1, DraftAttentionArgs, draft_join)

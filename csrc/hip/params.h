@@ -113,7 +113,7 @@ struct AttentionArgs {
     int rows;              // that parts has room for
     int part_keys;         // keys of a part: 256, 4096, or more than there are
     int part_step;         // places from a part to the next: 16 once segments are joined to groups
-    int query_tiles;       // attention_tile's tiles of 16 queries a part
+    int query_tiles;       // tiles of 16 queries a part, of attention_tile and draft_part
     Rows y;
 };
 
@@ -139,6 +139,7 @@ struct DraftConvArgs {
     float* h;            // [rows, hidden], or null
     Rows y;
 };
+inline constexpr int kDraftQueries = 16, kDraftWaves = 4;  // of a workgroup
 struct DraftAttentionArgs {
     AttentionArgs kv;  // qg: queries without gates; heads 0: keys and values are stored, nothing else
     int window, causal;

@@ -21,6 +21,7 @@ LUCE_DEVICE int uniform(int x) { return x; }
 LUCE_DEVICE void schedule_fence() {}
 LUCE_DEVICE float half_to_float(uint32_t bits) { return ops::from_f16(static_cast<uint16_t>(bits)); }
 template <int N> LUCE_DEVICE void stream_load(uint32_t (&v)[N], const uint8_t* p) { memcpy(v, __builtin_assume_aligned(p, 4 * N), 4 * N); }
+LUCE_DEVICE void prefetch(const uint8_t*) {}
 LUCE_DEVICE void device_fence() {}
 LUCE_DEVICE uint32_t atomic_next(uint32_t* p) { return (*p)++; }
 LUCE_DEVICE float inverse_sqrt(float x) { return 1.0f / std::sqrt(x); }

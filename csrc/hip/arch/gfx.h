@@ -38,6 +38,7 @@ template <int N> LUCE_DEVICE void stream_load(uint32_t (&v)[N], const uint8_t* p
         for (int i = 0; i < N; i++) v[i] = t[i];
     }
 }
+LUCE_DEVICE void prefetch(const uint8_t*) {}  // no chip here has it for vector memory
 // Orders a workgroup's accesses to device memory for all others; counts in device memory: the value before.
 LUCE_DEVICE void device_fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
 LUCE_DEVICE uint32_t atomic_next(uint32_t* p) { return __hip_atomic_fetch_add(p, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }

@@ -30,6 +30,8 @@ template <int N> LUCE_DEVICE void stream_load(uint32_t (&v)[N], const uint8_t* p
         asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(p));
 }
+// A line of 128 bytes on its way to the cache.
+LUCE_DEVICE void prefetch(const uint8_t* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 LUCE_DEVICE void device_fence() { __threadfence(); }
 LUCE_DEVICE uint32_t atomic_next(uint32_t* p) { return atomicAdd(p, 1u); }
 LUCE_DEVICE float inverse_sqrt(float x) { return 1.0f / __fsqrt_rn(x); }

@@ -57,9 +57,9 @@ void HipBackend::draft_attention(const ops::DraftAttention& op) {
     args.kv.y = rows_of(op.y);
     launch("luce_draft_prepare", grid(block.rows, ceil_div(op.heads + kv_heads, 8)), 256, args);
     const int parts = plan.part_keys == kAllKeys ? 1 : ceil_div(keys, plan.part_keys) + 1;
-    args.kv.query_tiles = ceil_div(block.rows * (op.heads / kv_heads), 16);
+    args.kv.query_tiles = ceil_div(block.rows * (op.heads / kv_heads), kDraftQueries);
     const std::string kernel = join("luce_draft_part_d", D <= 128 ? 128 : 256, plan.part_keys == ops::kPage ? "_segment" : "_group");
-    launch(kernel, grid(parts * args.kv.query_tiles, shape.spans, kv_heads), 128, args);
+    launch(kernel, grid(parts * args.kv.query_tiles, shape.spans, kv_heads), 32 * kDraftWaves, args);
     launch("luce_draft_join", grid(block.rows, ceil_div(op.heads, 8)), 256, args);
 }
 
