@@ -117,24 +117,36 @@ def test_rows_that_are_not_numbers(part: str) -> None:
     check(call)
 
 
+def ring_of(call: Call, slot: int) -> tuple[np.ndarray, np.ndarray]:
+    """K and V of the first kv head as [page, tile, 32 keys, dim], to be written to; the slot's pages must lie in order."""
+    tiles = call.cache.pages[call.cache.table[slot, 0] :, 0].view(np.float16)
+    dim = tiles.shape[-1] // 32
+    return tiles[:, :, 0].reshape(-1, 8, dim, 32).swapaxes(-1, -2), tiles[:, :, 1].reshape(-1, 8, 32, dim)
+
+
 def test_absent_keys_take_no_part() -> None:
-    """What a ring holds beside the keys that a row sees changes nothing, not even the sign of a zero."""
-    call = Call([(0, 4, 300, 40)], window=30, heads=2, kv_heads=1, dim=32)
-    call.cache.pages[...] = 0
-    call.v[...] = -1e-7  # as f16 a small number, whose products with small weights round to -0
-    for page in range(2):
-        tiles = call.cache.pages[call.cache.table[0, page]].view(np.float16)
-        tiles[...] = -6e-8
-    check(call)
+    """What a ring holds in front of a window and behind a block changes nothing."""
+    call = Call([(0, 4, 40, 40)], window=30, causal=True, heads=2, kv_heads=1, dim=32)
     want = call.run("emulated")[:4]
-    for page in range(2):
-        tiles = call.cache.pages[call.cache.table[0, page]].view(np.float16).reshape(1, 8, 2, 32, 32)
-        tiles[0, : 8 if page == 0 else 0] = np.nan
-        if page == 1:
-            tiles[0, 0, 0, :, :10] = np.nan  # keys 256 .. 265: [dim, key]
-            tiles[0, 0, 1, :10] = np.nan
-            tiles[0, 2:] = np.nan
+    for part in ring_of(call, 0):
+        part[0, 0, :10], part[0, 1, 12:], part[0, 2:] = np.nan, np.nan, np.inf
     assert_same(call.run("emulated")[:4], want)
+    assert_same(call.run("cpu")[:4], want)
+
+
+def test_absent_keys_do_not_touch_the_sign_of_a_zero() -> None:
+    """One key has all the weight and values of 0; the products of the others round to -0, and so does the sum."""
+    call = Call([(0, 1, 40, 40)], heads=1, kv_heads=1, dim=32)
+    q = call.run("cpu")[4][0, 0]
+    keys, values = ring_of(call, 0)
+    keys[...], values[...] = 0, 1
+    keys[0, 0, 3] = q * np.float32(95 * np.sqrt(32) / (q @ q))
+    values[0, 0], values[0, 1, :8], values[0, 0, :4] = -1e-7, -1e-7, 0
+    call.k[...], call.v[...] = 0, -1e-7
+    want = call.run("cpu")
+    assert (want[0] == 0).all()
+    assert np.signbit(want[0]).all()
+    check(call)
 
 
 def convolve(spans, group, side, x, delta, base, h, device, order="forward"):
