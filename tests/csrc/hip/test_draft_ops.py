@@ -61,7 +61,9 @@ def test_chips_and_orders(chip: str, order: str) -> None:
     check(Call([(0, 16, 500, 290)], window=280, heads=8, kv_heads=2, dim=128), f"emulated:{chip}", order)
 
 
-@pytest.mark.parametrize("shape", [(4, 4, 64), (5, 1, 32), (6, 2, 96), (8, 2, 128), (3, 1, 160), (4, 2, 256), (17, 1, 32), (32, 2, 64)])
+@pytest.mark.parametrize(
+    "shape", [(4, 4, 64), (5, 1, 32), (6, 2, 96), (8, 2, 128), (3, 1, 160), (4, 2, 256), (17, 1, 32), (32, 2, 64)]
+)
 def test_shapes(shape: tuple[int, int, int]) -> None:
     """Tiles of 16 queries that end inside a row, hold one row, or are cut short by the last one."""
     heads, kv_heads, dim = shape
