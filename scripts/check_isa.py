@@ -31,6 +31,7 @@ LIMITS = [
     Limit(r"luce_matmul_\w+_r(32|64)$", vgpr=256, wmma=2),
     Limit(r"luce_attention_part_q8_0\w*$", vgpr=192, dot=1),
     Limit(r"luce_deltanet_step$", vgpr=128),
+    Limit(r"luce_draft_part_d\d+_segment$", vgpr=144),  # ten waves a SIMD
 ]
 NOTE_FIELDS = (
     "symbol",
