@@ -15,25 +15,29 @@ inline constexpr int kDeltaRow = 2 * kPadded + kDeltaValues;      // q, k, v of 
 // Raw projection of a channel at `back` tokens from the span's first row; before the sequence it is +0.
 LUCE_DEVICE float raw_input(const DeltanetArgs& a, const ops::Span& span, int channels, int back, int channel) {
     const int position = span.position + back;
-    if (position < 0) return 0.0f;
-    if (back >= 0) return a.u[static_cast<size_t>(span.first + back) * static_cast<size_t>(channels) + static_cast<size_t>(channel)];
-    const size_t at = static_cast<size_t>(span.slot) * ops::kRing + static_cast<size_t>(position % ops::kRing);
-    return a.ring_u[at * static_cast<size_t>(channels) + static_cast<size_t>(channel)];
+    const size_t in_ring = static_cast<size_t>(span.slot) * ops::kRing + static_cast<size_t>((position + ops::kRing) % ops::kRing);
+    const float* from = back < 0 ? a.ring_u + in_ring * static_cast<size_t>(channels)
+                                 : a.u + static_cast<size_t>(span.first + back) * static_cast<size_t>(channels);
+    return position < 0 ? 0.0f : from[channel];
 }
 
-// Convolution, SiLU and L2 norm of q, k and the workgroup's values, and the gates, of rows first .. first + n - 1 (relative to the span's).
+// Convolution, SiLU and L2 norm of q, k and the workgroup's values, and the gates, of rows first .. first + n - 1 (relative to the span's). A lane takes
+// four rows of a channel at a time: their seven inputs are on their way together.
 LUCE_DEVICE void prepare_rows(const DeltanetArgs& a, const ops::Span& span, int head, int first, int n, float* rows, float* gates) {
     const int channels = (2 * a.key_heads + a.value_heads) * kHeadDim, key_head = head % a.key_heads, values = block_id_y() * kDeltaValues;
-    constexpr int kEach = 2 * kHeadDim + kDeltaValues;
-    for (int i = thread_id(); i < n * kEach; i += kDeltaThreads) {
-        const int r = i / kEach, c = i % kEach, kind = c / kHeadDim, e = c % kHeadDim;
+    constexpr int kEach = 2 * kHeadDim + kDeltaValues, kAtOnce = 4;
+    for (int i = thread_id(); i < (n + kAtOnce - 1) / kAtOnce * kEach; i += kDeltaThreads) {
+        const int from = i / kEach * kAtOnce, c = i % kEach, kind = c / kHeadDim, e = c % kHeadDim;
         const int channel = kind == 2 ? (2 * a.key_heads + head) * kHeadDim + values + e : (kind * a.key_heads + key_head) * kHeadDim + e;
         const Float4 w = *reinterpret_cast<const Float4*>(a.conv + 4 * static_cast<size_t>(channel));
-        float y = w.x * raw_input(a, span, channels, first + r - 3, channel);
-        y = ops::fma(w.y, raw_input(a, span, channels, first + r - 2, channel), y);
-        y = ops::fma(w.z, raw_input(a, span, channels, first + r - 1, channel), y);
-        y = ops::fma(w.w, raw_input(a, span, channels, first + r, channel), y);
-        rows[r * kDeltaRow + (kind == 2 ? 2 * kPadded + e : kind * kPadded + e + e / 32 * 4)] = ops::silu(y);
+        float x[kAtOnce + 3];
+        LUCE_UNROLL
+        for (int j = 0; j < kAtOnce + 3; j++) x[j] = from + j - 3 < n ? raw_input(a, span, channels, first + from + j - 3, channel) : 0.0f;
+        LUCE_UNROLL
+        for (int j = 0; j < kAtOnce; j++) {
+            const float y = ops::fma(w.w, x[j + 3], ops::fma(w.z, x[j + 2], ops::fma(w.y, x[j + 1], w.x * x[j])));
+            if (from + j < n) rows[(from + j) * kDeltaRow + (kind == 2 ? 2 * kPadded + e : kind * kPadded + e + e / 32 * 4)] = ops::silu(y);
+        }
     }
     if (thread_id() < n) {
         const int i = first + thread_id(), heads = a.value_heads;
@@ -111,13 +115,24 @@ LUCE_DEVICE void deltanet_step(const DeltanetArgs& a) {
     for (int first = -span.pending; first < span.rows; first += kDeltaRows) {
         const int n = span.rows - first < kDeltaRows ? span.rows - first : kDeltaRows;
         prepare_rows(a, span, head, first, n, rows, gates);
-        for (int r = 0; r < n; r++) {
+        const auto token = [&](int r) {
             const float* row = rows + r * kDeltaRow;
-            if (first + r == 0 && !span.commit && span.pending > 0) store_state();
-            const float o = delta_token(S, row + quarter * 36, row + kPadded + quarter * 36, row[2 * kPadded + value], gates[2 * r], gates[2 * r + 1]);
-            if (quarter != 0 || first + r < 0) continue;
-            const size_t at = static_cast<size_t>(span.first + first + r) * static_cast<size_t>(a.value_heads) + static_cast<size_t>(head);
-            a.y.x[at * kHeadDim + static_cast<size_t>(block_id_y() * kDeltaValues + value)] = o;
+            return delta_token(S, row + quarter * 36, row + kPadded + quarter * 36, row[2 * kPadded + value], gates[2 * r], gates[2 * r + 1]);
+        };
+        int r = 0;
+        for (; r < n && first + r < 0; r++) token(r);
+        if (first + r == 0 && !span.commit && span.pending > 0) store_state();
+        float* out = a.y.x + (static_cast<size_t>(span.first + first + r) * static_cast<size_t>(a.value_heads) + static_cast<size_t>(head)) * kHeadDim +
+                     block_id_y() * kDeltaValues + value;
+        for (; r < n; r += 2) {  // by pairs: a token's output is summed while the next one is begun
+            const bool pair = r + 1 < n;
+            const float o = token(r);
+            schedule_fence();
+            if (quarter == 0) *out = o;
+            if (!pair) break;
+            const float o2 = token(r + 1);
+            if (quarter == 0) out[a.value_heads * kHeadDim] = o2;
+            out += 2 * a.value_heads * kHeadDim;
         }
         barrier();
     }
