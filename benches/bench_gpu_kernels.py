@@ -29,15 +29,14 @@ def bytes_a_weight(files: list[_core.GGUFFile]) -> dict[str, float]:
 
 
 def streamed(kernel: str, before: str, blocks: int, widths: dict[str, float]) -> float:
-    """Bytes of weights that a matmul's launch reads: its tiles times the columns of its input."""
+    """Bytes of weights that a matmul's launch of up to 16 rows reads: its tiles of 32 outputs times the columns of its input."""
     found = re.fullmatch(r"matmul_(\w+)_r(\d+)", kernel)
-    if not found:
+    if not found or int(found[2]) > 16:
         return 0.0
-    outputs = 32 if int(found[2]) <= 16 else 16  # as plan_matmul has it on NVIDIA
     shape = bench_gpu.GEOMETRY
     mixer = shape["value_heads"] * 128
     columns = {"swiglu": shape["ff"], "deltanet_finish": mixer, "attention_join": mixer}.get(before, shape["hidden"])
-    return blocks * outputs * columns * widths[found[1]]
+    return blocks * 32 * columns * widths[found[1]]
 
 
 def records(step: Callable[[], object], steps: int) -> tuple[list[dict], float]:

@@ -35,6 +35,10 @@ template <class T, class Join> LUCE_DEVICE T wave_join(T v, const Join& join) {
     v = join(v, 2);
     return join(v, 1);
 }
+// A tile product's sums may start at the bits of 1.5 * 2^23: read as a float they are that plus the sum, and an exact fma gives scale * sum with neither
+// an integer product nor a conversion, where |scale * sum| < 2^24.
+inline constexpr int kSumBits = 0x4b400000;
+inline constexpr float kSumStart = 12582912.0f;
 LUCE_DEVICE uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "hip/matmul_k.h"
 #include "hip/matmul_nibbles.h"
 #include "hip/matmul_tile.h"
+#include "hip/matmul_wide.h"
 #include "hip/norm.h"
 #include "hip/swiglu.h"
 #include "hip/top_k.h"
@@ -23,7 +24,7 @@ LUCE_ENTRY(luce_norm, 32 * kNormWaves, 1, NormArgs, norm)
 LUCE_ENTRY(luce_swiglu, 256, 1, SwigluArgs, swiglu)
 LUCE_ENTRY(luce_argmax_parts, 256, 1, ArgmaxArgs, argmax_parts)
 LUCE_ENTRY(luce_argmax_join, 32, 1, ArgmaxArgs, argmax_join)
-LUCE_ENTRY(luce_deltanet_step, 256, 2, DeltanetArgs, deltanet_step)
+LUCE_ENTRY(luce_deltanet_step, 256, 1, DeltanetArgs, deltanet_step)
 LUCE_ENTRY(luce_deltanet_finish, 256, 1, DeltanetArgs, deltanet_finish)
 
 #define LUCE_ATTENTION(name, form) \
@@ -35,7 +36,7 @@ LUCE_ATTENTION(f32, F32)
 #if !defined(LUCE_DOT_TILES)
 #define LUCE_ATTENTION_TILE(name, blocks) \
     LUCE_ENTRY(luce_attention_tile_##name##_segment, 256, 2, AttentionArgs, attention_tile<blocks, false>) \
-    LUCE_ENTRY(luce_attention_tile_##name##_group, 256, 1, AttentionArgs, attention_tile<blocks, true>)
+    LUCE_ENTRY(luce_attention_tile_##name##_group, 256, 2, AttentionArgs, attention_tile<blocks, true>)
 LUCE_ATTENTION_TILE(q8_0_d128, 4)
 LUCE_ATTENTION_TILE(q8_0_d256, 8)
 #endif
@@ -65,6 +66,12 @@ LUCE_FLOAT(f32, F32)
 LUCE_FLOAT(f16, F16)
 LUCE_FLOAT(bf16, BF16)
 
+inline constexpr int kRowsWaves = kAsyncCopies ? kWideWaves : kMatmulWaves;
+template <class T, int kRows> LUCE_DEVICE void matmul_rows(const MatmulArgs& a) {
+    if constexpr (kAsyncCopies) matmul_wide<T, kRows>(a);
+    else matmul_tile<T, kRows>(a);
+}
+
 #define LUCE_QUANTISED(name, Type) \
     LUCE_ENTRY(luce_embed_##name, 256, 1, EmbedArgs, embed<Type>) \
     LUCE_ENTRY(luce_matmul_##name##_r1, 32 * kMatmulWaves, 3, MatmulArgs, matmul_dot<Type, 1>) \
@@ -72,8 +79,8 @@ LUCE_FLOAT(bf16, BF16)
     LUCE_ENTRY(luce_matmul_##name##_r4, 32 * kMatmulWaves, 2, MatmulArgs, matmul_dot<Type, 4>) \
     LUCE_ENTRY(luce_matmul_##name##_r8, kLeanThreads, 2, MatmulArgs, matmul_tile<Type, 8>) \
     LUCE_ENTRY(luce_matmul_##name##_r16, 32 * kMatmulWaves, 2, MatmulArgs, matmul_tile<Type, 16>) \
-    LUCE_ENTRY(luce_matmul_##name##_r32, 32 * kMatmulWaves, 1, MatmulArgs, matmul_tile<Type, 32>) \
-    LUCE_ENTRY(luce_matmul_##name##_r64, 32 * kMatmulWaves, 1, MatmulArgs, matmul_tile<Type, 64>)
+    LUCE_ENTRY(luce_matmul_##name##_r32, 32 * kRowsWaves, 1, MatmulArgs, matmul_rows<Type, 32>) \
+    LUCE_ENTRY(luce_matmul_##name##_r64, 32 * kRowsWaves, 1, MatmulArgs, matmul_rows<Type, 64>)
 LUCE_QUANTISED(q4_0, Q4_0)
 LUCE_QUANTISED(q4_1, Q4_1)
 LUCE_QUANTISED(q5_0, Q5_0)

@@ -6,11 +6,6 @@
 namespace lucebox::hip {
 namespace {
 
-// A product's sums start at the bits of 1.5 * 2^23: read as a float they are that plus the sum, and an exact fma gives scale * sum with neither
-// an integer product nor a conversion, since |scale * sum| < 2^24.
-inline constexpr int kSumBits = 0x4b400000;
-inline constexpr float kSumStart = 12582912.0f;
-
 // A fragment of activations: the 32 values of a group of 16 rows, 512 bytes.
 LUCE_DEVICE void load_rows(uint32_t (&x)[4], const uint8_t* group, int lane) {
     LUCE_UNROLL
@@ -146,16 +141,21 @@ LUCE_DEVICE void tile_rows(TileChains<kOut, kTiles>& c, int t, const TileWeights
     }
 }
 
-// A group of the lane's outputs times all rows; x: those of the first tile; `at`: the group's place there.
-template <class T, int kRows, int kOut, int kTiles, int kParts>
-LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const TileWeights<kParts> (&w)[kOut], const TileScales<T> (&s)[kOut], int g,
-                            const RowsGroup<T, kParts>& x, const Rows& rows, size_t at) {
-    float scale[kOut][Map::kFragRows];
+// Of blocks of 256 with one scale a group that of a lane's outputs.
+template <class T, int kOut> LUCE_DEVICE void group_scales(float (&scale)[kOut][Map::kFragRows], const TileScales<T> (&s)[kOut], int g) {
     LUCE_UNROLL
     for (int r = 0; r < kOut * Map::kFragRows; r++) {
         const typename T::Scales& of = s[r / Map::kFragRows].of[r % Map::kFragRows];
         scale[r / Map::kFragRows][r % Map::kFragRows] = T::kBlock == 256 && !T::kHalves ? static_cast<float>(of.scale(g, 0)) : 1.0f;
     }
+}
+
+// A group of the lane's outputs times all rows; x: those of the first tile; `at`: the group's place there.
+template <class T, int kRows, int kOut, int kTiles, int kParts>
+LUCE_DEVICE void tile_group(TileChains<kOut, kTiles>& c, const TileWeights<kParts> (&w)[kOut], const TileScales<T> (&s)[kOut], int g,
+                            const RowsGroup<T, kParts>& x, const Rows& rows, size_t at) {
+    float scale[kOut][Map::kFragRows];
+    group_scales<T, kOut>(scale, s, g);
     tile_rows<T, kRows, kOut, kTiles, kParts>(c, 0, w, s, scale, g, x);
     LUCE_UNROLL
     for (int t = 1; t < kTiles; t++) {

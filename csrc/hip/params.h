@@ -54,7 +54,8 @@ struct ArgmaxArgs {
     int32_t* id;          // [rows]
 };
 
-inline constexpr int kMatmulWaves = 8;  // of a workgroup, at most
+inline constexpr int kMatmulWaves = 8, kWideWaves = 12;  // of a workgroup, at most; the second of matmul_wide.h,
+inline constexpr int kWideSlots = 3;                     // whose ring has so many units a line
 // Several weights of one type and one input: workgroups first .. of the grid's x take a weight's tiles.
 struct MatmulPart {
     const uint8_t* weight;  // records (matmul.h), or the file's rows for F32, F16, BF16
@@ -65,6 +66,7 @@ struct MatmulArgs {
     Rows x;
     int rows, parts;
     int waves;     // of a workgroup
+    int tiles;     // of 16 outputs that a workgroup takes (matmul_wide.h)
     int slots;     // segments whose sums workgroup memory holds: a multiple of waves, or all of a shared tile's workgroup
     int residual;  // y += product
     int splits;    // workgroups that share a tile's segments (grid z); where more than one, slots is at least a workgroup's segments

@@ -1,10 +1,12 @@
 // How ops are cut for a device: shape in, launch out. Pure functions.
 #pragma once
+#include "error.h"
 #include "hip/params.h"
 #include "hip/runtime/device.h"
 #include "ops/kv.h"
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 namespace lucebox::hip {
 
@@ -23,6 +25,7 @@ struct MatmulPlan {
     int row_groups;    // grid y
     int waves, slots;  // slots: segments whose sums workgroup memory holds
     int splits;        // workgroups that share a tile's segments, grid z
+    int tiles;         // matmul_wide.h: of 16 outputs that a workgroup takes; else 0
     int wave_bytes, slot_bytes, totals_bytes;  // of workgroup memory
     uint32_t shared_bytes() const { return static_cast<uint32_t>(waves * wave_bytes + slots * slot_bytes + totals_bytes); }
 };
@@ -62,7 +65,7 @@ inline MatmulPlan split_matmul(MatmulPlan p, int blocks, int columns, int comput
 }
 
 // Keys of a part, and parts. Partial results are bounded by kRowParts rows times parts.
-inline constexpr int kRowParts = 512, kAllKeys = 1 << 30;
+inline constexpr int kRowParts = 2048, kAllKeys = 1 << 30;
 struct AttentionPlan {
     int part_keys, parts;
 };
@@ -72,9 +75,38 @@ inline AttentionPlan plan_attention(int rows, int context) {
     return {kAllKeys, 1};
 }
 
+// Where matmul_wide.h takes 32 and 64 rows.
+inline bool wide_matmul(Arch arch, int rows) { return arch == Arch::kNvidia && rows > 16; }
+// Its tiles a workgroup, and lines of waves that take a tile's segments in turn: the pair that takes the least time on a multiprocessor, one workgroup
+// after the other. A step of 256 columns takes so much for each wave of its busiest quarter, and so much for what is copied, in hundredths of a
+// microsecond for 64 rows on an H200 (12 x 1 gave 4.0 us, 8 x 1 2.8, 6 x 2 3.9, 4 x 2 2.8). outputs: of the launch's weights.
+inline MatmulPlan widen_matmul(MatmulPlan p, int shared_limit, int columns, int unit_bytes, std::span<const int> outputs, int compute_units) {
+    constexpr int kRowBytes = 256 + 2 * 32;  // of 256 columns: int8, scales, and the sums that a minimum is multiplied with
+    const int segments = ceil_div(columns, ops::kSegment), room = shared_limit - 4096;
+    int64_t best = -1;
+    for (int tiles = 1; tiles <= kWideWaves; tiles++)
+        for (int lines = 1; lines <= std::min(kWideWaves / tiles, segments); lines++) {
+            const int step_bytes = lines * ((tiles + 1) / 2 * unit_bytes + p.rows * kRowBytes), totals = tiles * p.rows * 64;
+            if (kWideSlots * step_bytes + totals > room) continue;
+            int blocks = 0;
+            for (int n : outputs) blocks += ceil_div(n, 16 * tiles);
+            const int64_t turns = ceil_div(blocks * p.row_groups, compute_units), steps = ceil_div(segments, lines);
+            const int64_t cost = turns * steps * (10 + 105 * p.rows / 64 * ceil_div(tiles * lines, 4) + step_bytes / 820);
+            if (best >= 0 && cost > best) continue;
+            best = cost;
+            p.tiles = tiles, p.waves = tiles * lines, p.outputs = 16 * tiles, p.slots = 1;
+            p.wave_bytes = 0, p.slot_bytes = kWideSlots * step_bytes, p.totals_bytes = totals;
+        }
+    LUCE_CHECK(best >= 0, kDevice, "a multiprocessor with ", shared_limit, " bytes of workgroup memory; one tile of ", p.rows, " rows takes more");
+    return p;
+}
+
 // Where tile products take the place of a wave a query head.
 inline bool tiled_attention(Arch arch, const ops::KvLayout& layout) {
     return arch != Arch::kGfx9 && layout.form == ops::KvForm::Q8_0 && (layout.head_dim == 128 || layout.head_dim == 256);
 }
+
+// Workgroup memory of its rings (attention_stream.h): eight waves' blocks of 32 keys x 32 dimensions, as many as a head has.
+inline uint32_t attention_stream_bytes(Arch arch, int head_dim) { return arch == Arch::kNvidia ? static_cast<uint32_t>(8 * (head_dim / 32) * (1024 + 64)) : 0; }
 
 }  // namespace lucebox::hip

@@ -75,6 +75,26 @@ def test_shared_tiles(chip, rows):
         assert_same(testing.hip.matmul(weights, x, shared=True, device=f"emulated:{chip}", order=order), want)
 
 
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+@pytest.mark.parametrize("rows", [17, 32, 33, 100, 128])
+def test_tiles_of_one_workgroup(rows, order):
+    """From 17 rows on NVIDIA's workgroups take several tiles, of few outputs segments by turns: uneven ones, two weights."""
+    for name, n, k in [
+        ("iq4_xs", 33, 5376),
+        ("q8_0", 100, 3168),
+        ("q4_K", 215, 1024),
+        ("q2_K", 17, 2304),
+        ("q5_1", 1000, 96),
+    ]:
+        data, x = blocks(name, n, k, np.random.default_rng(14)), activations(rows, k, rows)
+        weights, residual = (
+            [(name, data, n), (name, data[: n // 2], n // 2)],
+            [activations(rows, n, 1), activations(rows, n // 2, 2)],
+        )
+        want, _ = testing.matmul(weights, x, [r.copy() for r in residual], variant="portable")
+        assert_same(testing.hip.matmul(weights, x, residual, device="emulated:nvidia", order=order), want)
+
+
 def test_several_weights_and_the_residual():
     """Weights of mixed types and sizes in one call; the product is added to what is there."""
     rng, x = np.random.default_rng(5), activations(3, 1024, 6)
