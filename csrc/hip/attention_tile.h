@@ -2,14 +2,14 @@
 // head) and a part of the keys, a segment at a time: each of eight waves scores one tile of 32 keys (queries are the product's outputs, keys its
 // rows); then, tile by tile in order, a wave has 32 dimensions (weights are the outputs, in low and high bytes; dimensions the rows).
 // Softmax weights go from one product into the other in their lane. Grid x: parts x tiles of queries, y: spans, z: kv heads.
+// Where kAsyncCopies, keys and values come through a ring of each wave's (attention_stream.h); elsewhere they are loaded where they are used.
 #pragma once
-#include "hip/attention.h"
+#include "hip/attention_stream.h"
 
 namespace lucebox::hip {
 namespace {
 
-inline constexpr int kAttentionWaves = 8, kQueries = 16, kTilesASegment = ops::kPage / kTile;
-inline constexpr int kLaneRows = Map::kFragRows, kLaneKeys = 8 / kLaneRows;  // queries of a lane, and its keys of 16
+inline constexpr int kAttentionWaves = 8, kQueries = 16, kLaneKeys = 8 / kLaneRows;  // a lane's keys of 16
 static_assert(kAttentionWaves == kTilesASegment, "a wave scores one tile of a segment");
 
 // Of the 16 queries: what each sees, and where it lies.
@@ -27,7 +27,7 @@ struct QueryTile {
 
 // Workgroup memory.
 template <int kBlocks> struct TileMemory {
-    static constexpr int kStride = kBlocks * 8 + 1;                         // words of a query: no bank conflicts
+    static constexpr int kStride = kBlocks * 8 + (Map::kFragChunks == 1 ? 4 : 1);  // words of a query: no bank conflicts
     uint32_t* q;                                                            // [16][kStride]
     float* scale;                                                           // [16][kBlocks]
     float *top, *rescale, *sum;                                             // [8 tiles][16]: maximum, exp(m_old - m_new), sum of p
@@ -48,17 +48,6 @@ struct LaneScales {  // of the lane's keys of 16
     }
     LUCE_DEVICE_MEMBER float operator[](int e) const { return half_to_float((v[e / 2] >> (16 * (e & 1))) & 0xffffu); }
 };
-
-// A lane's fragment of 16 rows, row `at` words apart, chunks `step` words apart.
-LUCE_DEVICE void load_fragment(uint32_t (&x)[4], const uint32_t* base, const int (&row)[2], int step, int lane) {
-    LUCE_UNROLL
-    for (int r = 0; r < kLaneRows; r++)
-        LUCE_UNROLL
-        for (int c = 0; c < Map::kFragChunks; c++) {
-            const int chunk = Map::frag_chunk(lane) + c;
-            x[r + c] = base[chunk * step + row[r]], x[2 + r + c] = base[(chunk + 4) * step + row[r]];
-        }
-}
 
 // Over the lanes that hold keys of the same query.
 LUCE_DEVICE float lanes_max(float v) {
@@ -87,9 +76,8 @@ LUCE_DEVICE float tile_sum(const float (&p)[2][kLaneKeys]) {
 
 using Scores = float[kLaneRows][2][kLaneKeys];
 
-template <int kBlocks> LUCE_DEVICE void score_tile(const TileMemory<kBlocks>& m, const uint8_t* tile, float factor, Scores& s) {
+template <int kBlocks> LUCE_DEVICE void score_tile(const TileMemory<kBlocks>& m, const KvStream<kBlocks>& kv, float factor, Scores& s) {
     const int lane = lane_id();
-    const uint32_t* k = reinterpret_cast<const uint32_t*>(tile);
     int query_at[2], key_at[2][2];
     for (int r = 0; r < kLaneRows; r++) {
         query_at[r] = Map::frag_row(lane, r) * TileMemory<kBlocks>::kStride;
@@ -100,7 +88,8 @@ template <int kBlocks> LUCE_DEVICE void score_tile(const TileMemory<kBlocks>& m,
     for (int b = 0; b < kBlocks; b++) {
         if (b % 2 == 0) schedule_fence();
         uint32_t q[4];
-        load_fragment(q, m.q + 8 * b, query_at, 1, lane);
+        load_fragment<false>(q, m.q + 8 * b, query_at, 1, lane);
+        const KvBlock k = kv.keys_block(b);
         float d[kLaneRows];
         for (int r = 0; r < kLaneRows; r++) d[r] = m.scale[Map::frag_row(lane, r) * kBlocks + b];
         LUCE_UNROLL
@@ -108,15 +97,16 @@ template <int kBlocks> LUCE_DEVICE void score_tile(const TileMemory<kBlocks>& m,
             uint32_t x[4];
             int dot[8];
             LaneScales dk;
-            load_fragment(x, k + 8 * b * kTile, key_at[h], kTile, lane);
-            dk.load(tile + kBlocks * 32 * kTile + b * kTile * 2, h, lane);
-            tile32<16>(dot, q, x);
+            load_fragment<kAsyncCopies>(x, k.words, key_at[h], k.step, lane);
+            dk.load(k.scales, h, lane);
+            tile32<16, true, kSumBits>(dot, q, x);
             LUCE_UNROLL
             for (int i = 0; i < 8; i++) {
                 float& acc = s[Map::acc_row(i)][h][Map::key_of_sum(i)];
-                acc = ops::fma(d[Map::acc_row(i)] * dk[Map::key_of_sum(i)], static_cast<float>(dot[i]), acc);
+                acc = ops::fma(d[Map::acc_row(i)] * dk[Map::key_of_sum(i)], ops::from_bits(static_cast<uint32_t>(dot[i])) - kSumStart, acc);
             }
         }
+        kv.after_keys(b);
     }
     LUCE_UNROLL
     for (int r = 0; r < kLaneRows; r++)
@@ -152,21 +142,29 @@ LUCE_DEVICE void merge(TilePart& a, bool (&any)[kLaneRows], const TilePart& b, c
 }
 
 // Weights of a lane's keys with a block of 32 dimensions, as low and high bytes; returns the step of each query. last: the last key of the tile
-// that a query sees.
-LUCE_DEVICE void weigh(const Scores& p, const LaneScales (&dv)[2], const int (&last)[kLaneRows], uint32_t (&low)[4], uint32_t (&high)[4],
+// that a query sees; whole: all see all.
+LUCE_DEVICE void weigh(const Scores& p, const LaneScales (&dv)[2], const int (&last)[kLaneRows], bool whole, uint32_t (&low)[4], uint32_t (&high)[4],
                        float (&step)[kLaneRows]) {
     const int first = 4 * Map::frag_chunk(lane_id());
+    float w[kLaneRows][2][kLaneKeys];
+    if (whole) {
+        LUCE_UNROLL
+        for (int i = 0; i < kLaneRows * 2 * kLaneKeys; i++) {
+            const int r = i / (2 * kLaneKeys), h = i / kLaneKeys % 2, e = i % kLaneKeys;
+            w[r][h][e] = p[r][h][e] * dv[h][e];
+        }
+    } else {  // an absent key's scale may be NaN
+        LUCE_UNROLL
+        for (int i = 0; i < kLaneRows * 2 * kLaneKeys; i++) {
+            const int r = i / (2 * kLaneKeys), h = i / kLaneKeys % 2, e = i % kLaneKeys;
+            w[r][h][e] = 16 * h + first + e <= last[r] ? p[r][h][e] * dv[h][e] : 0.0f;
+        }
+    }
     LUCE_UNROLL
     for (int r = 0; r < kLaneRows; r++) {
-        float w[2][kLaneKeys];
         uint32_t top = 0;
         LUCE_UNROLL
-        for (int i = 0; i < 2 * kLaneKeys; i++) {
-            const int h = i / kLaneKeys, e = i % kLaneKeys;
-            w[h][e] = 16 * h + first + e <= last[r] ? p[r][h][e] * dv[h][e] : 0.0f;
-            const uint32_t bits = ops::to_bits(w[h][e]) & 0x7fffffffu;
-            top = bits > top ? bits : top;
-        }
+        for (int i = 0; i < 2 * kLaneKeys; i++) top = larger(top, ops::to_bits(w[r][i / kLaneKeys][i % kLaneKeys]));  // not negative; NaN, Inf are above all
         top = lanes_max_bits(top);
         const bool finite = top < 0x7f800000u, none = finite && ops::from_bits(top) < 0x1p-100f;
         // Where nothing is to be added the step is -0: fma(-0, 0, o) is o, whatever o is.
@@ -175,27 +173,26 @@ LUCE_DEVICE void weigh(const Scores& p, const LaneScales (&dv)[2], const int (&l
         LUCE_UNROLL
         for (int i = 0; i < 2 * kLaneKeys; i += 4) {
             const int h = i / kLaneKeys, e = i % kLaneKeys;
-            uint32_t lo = 0, hi = 0;
+            uint32_t n[4];  // w / step rounded to an integer of 16 bits, above which are those of 1.5 * 2^23; of no account beside a step of NaN
             LUCE_UNROLL
-            for (int j = 0; j < 4; j++) {
-                const uint32_t n = finite ? static_cast<uint32_t>(ops::round_int(w[h][e + j] * inverse)) : 0;
-                lo |= (n & 255u) << (8 * j), hi |= (n >> 8) << (8 * j);
-            }
-            low[2 * h + r + e / 4] = lo, high[2 * h + r + e / 4] = hi;
+            for (int j = 0; j < 4; j++) n[j] = ops::to_bits(ops::fma(w[r][h][e + j], inverse, 12582912.0f));
+            const uint32_t a = perm(n[1], n[0], 0x05010400u), b = perm(n[3], n[2], 0x05010400u);
+            low[2 * h + r + e / 4] = perm(b, a, 0x05040100u), high[2 * h + r + e / 4] = perm(b, a, 0x07060302u);
         }
     }
 }
 
 // One tile's values into the wave's 32 dimensions.
 template <int kBlocks>
-LUCE_DEVICE void add_tile(const TileMemory<kBlocks>& m, const uint8_t* tile, int t, int block, const int (&last)[kLaneRows], TilePart& part) {
+LUCE_DEVICE void add_tile(const TileMemory<kBlocks>& m, const KvStream<kBlocks>& kv, int t, const int (&last)[kLaneRows], bool whole,
+                          TilePart& part) {
     const int lane = lane_id();
-    const uint32_t* v = reinterpret_cast<const uint32_t*>(tile) + 32 * block;
+    const KvBlock v = kv.values_block(t);
     Scores p;
     LaneScales dv[2];
     uint32_t low[4], high[4], x[4];
     float step[kLaneRows], c[kLaneRows];
-    for (int h = 0; h < 2; h++) dv[h].load(tile + kBlocks * 32 * kTile + block * kTile * 2, h, lane);
+    for (int h = 0; h < 2; h++) dv[h].load(v.scales, h, lane);
     LUCE_UNROLL
     for (int i = 0; i < 4; i++) {
         const Float4 f = m.p[(t * 4 + i) * 32 + lane];
@@ -203,13 +200,13 @@ LUCE_DEVICE void add_tile(const TileMemory<kBlocks>& m, const uint8_t* tile, int
         to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
     }
     for (int r = 0; r < kLaneRows; r++) c[r] = m.rescale[t * kQueries + Map::frag_row(lane, r)];
-    weigh(p, dv, last, low, high, step);
+    weigh(p, dv, last, whole, low, high, step);
     int dim[2];
     LUCE_UNROLL
     for (int g = 0; g < 2; g++) {
         int d_low[8], d_high[8];
         for (int r = 0; r < kLaneRows; r++) dim[r] = 16 * g + Map::frag_row(lane, r);
-        load_fragment(x, v, dim, kBlocks * 32, lane);
+        load_fragment<kAsyncCopies>(x, v.words, dim, v.step, lane);
         tile32<16, false>(d_high, high, x);
         tile32<16, false>(d_low, low, x);
         LUCE_UNROLL
@@ -250,17 +247,16 @@ LUCE_DEVICE void soften(const TileMemory<kBlocks>& mem, Scores& s, int wave, int
     }
 }
 
-// One segment of all 16 queries. last: the last key of the segment that a lane's query sees (negative: none); tiles: those that any query sees.
+// One segment of all 16 queries. last: the last key of the segment that a lane's query sees (negative: none); least: that every query sees.
 template <int kBlocks>
-LUCE_DEVICE void tile_segment(const AttentionArgs& a, const TileMemory<kBlocks>& mem, const uint8_t* keys, int tiles, const int (&last)[kLaneRows],
-                              TilePart& part) {
-    const int wave = uniform(thread_id() / 32), lane = lane_id(), first = 4 * Map::frag_chunk(lane);
-    const size_t stride = 2 * tile_bytes<KvForm::Q8_0>(kBlocks * 32);
+LUCE_DEVICE void tile_segment(const AttentionArgs& a, const TileMemory<kBlocks>& mem, const KvStream<kBlocks>& kv, const int (&last)[kLaneRows],
+                              int least, TilePart& part) {
+    const int wave = uniform(thread_id() / 32), lane = lane_id(), first = 4 * Map::frag_chunk(lane), tiles = kv.now.tiles;
     Scores s;
     int in_tile[kLaneRows];
     for (int r = 0; r < kLaneRows; r++) in_tile[r] = last[r] - kTile * wave;
     if (wave < tiles) {
-        score_tile<kBlocks>(mem, keys + static_cast<size_t>(wave) * stride, a.factor, s);
+        score_tile<kBlocks>(mem, kv, a.factor, s);
         LUCE_UNROLL
         for (int r = 0; r < kLaneRows; r++) {
             float top = ops::from_bits(0xff800000u);
@@ -272,6 +268,8 @@ LUCE_DEVICE void tile_segment(const AttentionArgs& a, const TileMemory<kBlocks>&
             top = lanes_max(top);
             if (Map::frag_chunk(lane) == 0) mem.top[wave * kQueries + Map::frag_row(lane, r)] = top;
         }
+    } else {
+        for (int b = 0; b < kBlocks; b++) kv.after_keys(b);
     }
     barrier();
     if (wave < tiles) soften<kBlocks>(mem, s, wave, tiles, in_tile, part);
@@ -279,15 +277,17 @@ LUCE_DEVICE void tile_segment(const AttentionArgs& a, const TileMemory<kBlocks>&
         for (int r = 0; r < kLaneRows; r++)
             for (int t = 0; t < tiles; t++) part.m[r] = ops::max(part.m[r], mem.top[t * kQueries + Map::frag_row(lane, r)]);
     barrier();
-    if (wave < kBlocks)
-        for (int t = 0; t < tiles; t++) {
+    for (int t = 0; t < tiles; t++) {
+        if (wave < kBlocks) {
             for (int r = 0; r < kLaneRows; r++) {
                 const int at = t * kQueries + Map::frag_row(lane, r);
                 in_tile[r] = last[r] - kTile * t;
                 part.l[r] = part.l[r] * mem.rescale[at] + mem.sum[at];
             }
-            add_tile<kBlocks>(mem, keys + static_cast<size_t>(t) * stride + stride / 2, t, wave, in_tile, part);
+            add_tile<kBlocks>(mem, kv, t, in_tile, least >= kTile * t + kTile - 1, part);
         }
+        kv.after_values(t);
+    }
 }
 
 template <int kBlocks> LUCE_DEVICE void stage_queries(const AttentionArgs& a, const TileMemory<kBlocks>& mem, const QueryTile& tile) {
@@ -321,6 +321,7 @@ template <int kBlocks, bool kMany> LUCE_DEVICE void attention_tile(const Attenti
     LUCE_SHARED(uint32_t, q, kQueries * TileMemory<kBlocks>::kStride);
     LUCE_SHARED(float, floats, kQueries * kBlocks + 3 * kTilesASegment * kQueries);
     LUCE_SHARED(Float4, p, kTilesASegment * 4 * 32);
+    LUCE_DYNAMIC_SHARED(stream);  // kStreamBytes a wave
     if (block_id_y() >= a.batch->spans) return;
     const int group = a.heads / a.kv_heads, part = block_id() / a.query_tiles, lane = lane_id();
     const QueryTile tile{a.batch->span[block_id_y()], block_id() % a.query_tiles * kQueries, group, block_id_z()};
@@ -328,20 +329,21 @@ template <int kBlocks, bool kMany> LUCE_DEVICE void attention_tile(const Attenti
     if (tile.first >= tile.span.rows * group || part > most / a.part_keys) return;
     float* top = floats + kQueries * kBlocks;
     const TileMemory<kBlocks> mem{q, floats, top, top + kTilesASegment * kQueries, top + 2 * kTilesASegment * kQueries, p};
+    KvStream<kBlocks> kv(stream, part * a.part_keys, part_end(a, part, most), most, a, tile.span.slot, tile.kv_head);
+    kv.start();
     stage_queries<kBlocks>(a, mem, tile);
     TilePart all, merged, sums;
     bool any_all[kLaneRows] = {}, any_merged[kLaneRows] = {}, sees[kLaneRows];
     clear(all), clear(merged), clear(sums);
-    for (int s = part * a.part_keys; s <= most && s / ops::kPage - part * (a.part_keys / ops::kPage) < a.part_keys / ops::kPage; s += ops::kPage) {
+    for (; !kv.done(); kv.advance()) {
         int last[kLaneRows];
-        for (int r = 0; r < kLaneRows; r++) last[r] = tile.position(Map::frag_row(lane, r)) - s, sees[r] = last[r] >= 0;
-        if (kMany && s % kGroupKeys == 0) {
+        for (int r = 0; r < kLaneRows; r++) last[r] = tile.position(Map::frag_row(lane, r)) - kv.now.first, sees[r] = last[r] >= 0;
+        if (kMany && kv.now.first % kGroupKeys == 0) {
             merge(all, any_all, merged, any_merged);
             for (int r = 0; r < kLaneRows; r++) any_merged[r] = false;
         }
         clear(sums);
-        const int left = most + 1 - s, tiles = left < ops::kPage ? (left + kTile - 1) / kTile : kTilesASegment;
-        tile_segment<kBlocks>(a, mem, tile_of<KvForm::Q8_0>(a, tile.span.slot, tile.kv_head, s), tiles, last, sums);
+        tile_segment<kBlocks>(a, mem, kv, last, tile.position(0) - kv.now.first, sums);
         if (kMany) merge(merged, any_merged, sums, sees);
         barrier();
     }

@@ -42,7 +42,7 @@ void HipBackend::attention(const ops::Attention& op) {
     launch(join("luce_attention_prepare_", form), grid(shape.rows, ceil_div(op.heads + kv_heads, 8)), 256, args);
     if (tiled) {
         const std::string kernel = join("luce_attention_tile_q8_0_d", D, plan.part_keys == ops::kPage ? "_segment" : "_group");
-        launch(kernel, grid(plan.parts * query_tiles, shape.spans, kv_heads), 256, args);
+        launch(kernel, grid(plan.parts * query_tiles, shape.spans, kv_heads), 256, args, attention_stream_bytes(device_->arch(), D));
     } else {
         launch(join("luce_attention_part_", form), grid(plan.parts, shape.rows, kv_heads), 32 * std::min(8, group), args);
     }

@@ -74,11 +74,18 @@ def test_rows_of_one_sequence(form, dim, rows):
     check(call)
 
 
-@pytest.mark.parametrize(("form", "dim"), [*((form, 32) for form in KV_FORMS), ("q8_0", 128)])
-@pytest.mark.parametrize("rows", [33, 128])
-def test_parts_of_a_group_and_of_all_keys(form, dim, rows):
-    """33 rows at 4,400 keys take parts of 4,096; 128 rows at 20,600 take all keys as one."""
-    n = 4400 if rows == 33 else 20600
+@pytest.mark.parametrize(
+    ("chip", "form", "dim"),
+    [
+        *(("gfx12", form, 32) for form in KV_FORMS),
+        ("gfx12", "q8_0", 128),
+        ("nvidia", "q8_0", 128),
+        ("nvidia", "q8_0", 256),
+    ],
+)
+@pytest.mark.parametrize(("rows", "n"), [(16, 5000), (33, 4400), (33, 8300), (128, 65600)])
+def test_parts_of_a_group_and_of_all_keys(chip, form, dim, rows, n):
+    """Segments up to 2,048 rows x parts; 33 rows at 8,300 keys take parts of 4,096, 128 rows at 65,600 all keys as one."""
     call = Call(form, [n], heads=1, kv_heads=1, dim=dim, rope_dims=2, seed=6)
     rng = np.random.default_rng(7)
     call.rows = [(0, i) for i in range(rows - 1)] + [(0, n - 1)]
@@ -86,7 +93,7 @@ def test_parts_of_a_group_and_of_all_keys(form, dim, rows):
         rng.normal(0, 1, (rows, *x.shape[1:])).astype(np.float32) for x in (call.qg, call.k, call.v)
     )
     call.cos, call.sin = np.repeat(call.cos, rows, 0), np.repeat(call.sin, rows, 0)
-    check(call)
+    check(call, device=f"emulated:{chip}")
 
 
 @pytest.mark.parametrize("form", KV_FORMS)
