@@ -99,8 +99,8 @@ def test_spans(window: int, causal: bool) -> None:
 
 @pytest.mark.parametrize("rows", [16, 33, 128])
 def test_parts_of_pages_groups_and_all_keys(rows: int) -> None:
-    """16 rows at 5,000 keys take pages, two groups of which are joined; 33 rows take parts of 4,096; 128 rows at 20,600 all keys as one."""
-    position = 20600 if rows == 128 else 5000
+    """16 rows at 5,000 keys take pages of two groups, 33 rows at 8,300 parts of 4,096, 128 rows at 65,600 all keys as one."""
+    position = {16: 5000, 33: 8300, 128: 65600}[rows]
     spans = [(0, rows, position, position)] if rows < 128 else [(0, 126, 60, 60), (1, 2, position, position)]
     for dim in (32, 160) if rows == 33 else (32,):
         check(Call(spans, heads=1, kv_heads=1, dim=dim))
