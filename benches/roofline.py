@@ -102,6 +102,10 @@ def turns(launch: launch_record.Launch, code: Code, lanes: int, rows: int, conte
         loads = [a for a in inner if any(re.match("LDG|global_load|flat_load", line) for line in code.inside(a))]
         token = max((a for a in inner if a not in loads), key=len)
         return [(token, rows - 1), *((a, math.ceil(rows * 1.25) - 1) for a in loads)]
+    if "draft_part" in launch.kernel:
+        # The longest inner loops are eight dimensions of a page's scores, then eight of its keys' values; a page a workgroup, or several.
+        inner = sorted((a for a in code.loops if not any(b < a for b in code.loops)), key=len)[-2:]
+        return list(zip(inner, (31, 15), strict=False))
     if re.search("attention_(tile|part)", launch.kernel):
         tiles = max(1, math.ceil((context + rows) / 32))
         segments = max(1.0, min(16 if launch.kernel.endswith("_group") else 1, tiles / 8))

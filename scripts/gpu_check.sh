@@ -30,7 +30,7 @@ rm -rf "$build/site" && mkdir -p "$site"
 cp -r python/lucebox/. "$site/"
 cp "$build"/csrc/bindings/_core*.so "$site/"
 cp -r "$build/kernels" "$site/kernels"
-export PYTHONPATH=$PWD/$build/site:$PWD/tests
+export PYTHONPATH=$PWD/$build/site:$PWD/tests${PYTHONPATH:+:$PYTHONPATH}
 
 echo "== tests on cuda:0"
 LUCEBOX_TEST_DEVICE=cuda:0 python3 -m pytest -q -p no:cacheprovider tests/csrc/hip tests/csrc/engine/test_speculate.py -k "not emulator and not driver and not isa"
@@ -44,9 +44,9 @@ if [ -n "$server" ]; then
 fi
 if [ -n "$sanitize" ]; then
     for tool in memcheck racecheck initcheck; do
-        echo "== compute-sanitizer $tool, nano"
+        echo "== compute-sanitizer $tool, nano with its drafter"
         compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 5 \
-            python3 -m lucebox generate "def fibonacci(n):" --device cuda:0 --launch direct --max-tokens 8 --max-ctx 256 2>&1 | tail -6
+            python3 -m lucebox generate "def fibonacci(n):" --draft nano --device cuda:0 --launch direct --max-tokens 8 --max-ctx 256 2>&1 | tail -6
     done
 fi
 if [ -n "$bench" ]; then
