@@ -241,7 +241,9 @@ def test_chat_remembers_clears_and_ends(run: Run) -> None:
 def test_chat_with_a_full_context_goes_on(run: Run) -> None:
     result = run("chat", "-c", "32", "-n", "4", "--temp", "0", input="x" * 200 + "\nHi\n")
     assert result.exit_code == 0
-    assert "shorten the prompt" in result.stderr and "/clear" not in result.stderr  # nothing was said that could be forgotten
+    assert (
+        "shorten the prompt" in result.stderr and "/clear" not in result.stderr
+    )  # nothing was said that could be forgotten
     assert result.stderr.count("tok/s") > 0
     result = run("chat", "-c", "32", "-n", "4", "--temp", "0", input="Hi\n" + "x" * 200 + "\n")
     assert "/clear makes room" in result.stderr
