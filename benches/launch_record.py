@@ -97,8 +97,8 @@ def parse(text: str, drafted: bool = False) -> list[Launch]:
             uploads.add(int(fields[0], 16))
         else:
             calls.append((fields[0], [int(f) for f in fields[1:6]], [int(f, 16) for f in fields[6:]]))
-    # What matmuls point at and was uploaded is a weight; the middles of large ones were uploaded too, but nothing points at them.
-    words_of = [{w for w in words if w in uploads} if "matmul" in name else set() for name, _, words in calls]
+    # What was uploaded and is pointed at is a tensor; the middles of large ones were uploaded too, but nothing points at them.
+    words_of = [{w for w in words if w in uploads} for _, _, words in calls]
     length: dict[int, int] = {}
     for start, size in spans:
         places = sorted({w for words in words_of for w in words if start <= w < start + size} | {start + size})
@@ -111,7 +111,7 @@ def parse(text: str, drafted: bool = False) -> list[Launch]:
     ]
     last = begins[-2 if drafted else -1]
     return [
-        Launch(name, x * y * z, threads, shared, sum(length[w] for w in words))
+        Launch(name, x * y * z, threads, shared, sum(length[w] for w in words) if "matmul" in name else 0)
         for (name, (x, y, z, threads, shared), _), words in zip(calls[last:], words_of[last:], strict=True)
     ]
 

@@ -41,6 +41,7 @@ UD = {
 LAYERS, VALUE_HEADS, KV_BYTES = 64, 48, 34816 // 16  # KV_BYTES: of a token in one layer
 BITS = {name: 8 * nbytes / block for _, name, block, nbytes, _ in _core.tensor_types()}
 WITHIN = 0.15
+DEEP, DEEP_ROWS = 8192, 8  # so many rows are verified behind so many tokens (csrc/spec/policy.h)
 JOIN = 1.5  # of the three bounds: they hide behind each other in part only. 1 would add them, infinity take the longest
 
 
@@ -181,6 +182,21 @@ class Step:
         return [line for _, line in sorted(rows, reverse=True)]
 
 
+@dataclass(frozen=True)
+class Drafted:
+    """A step of rows that a drafter's block was walked for."""
+
+    block: Step  # and its walk
+    verify: Step
+    ring: Step
+
+    def ms(self, exposed: float) -> float:
+        return self.verify.ms(exposed) + self.draft_ms(exposed)
+
+    def draft_ms(self, exposed: float) -> float:
+        return self.block.ms(exposed) + self.ring.ms(exposed)
+
+
 class Model:
     def __init__(self, kernels: Path, folder: Path):
         self.facts = json.loads(FACTS.read_text())
@@ -212,20 +228,23 @@ class Model:
             sparse_model.write_drafter(path, replace(sparse_model.DRAFTER, layers=layers, taps=taps, window=window))
         return path
 
-    def drafted_step(self, name: str, mix: str, rows: int, context: int) -> tuple[Step, Step, Step]:
-        """The block and its walk, the target's rows, and the ring's."""
+    def drafted_step(self, name: str, mix: str, rows: int, context: int) -> Drafted:
         card = self.facts["cards"][name]
         place = (card["vendor"], card["chip"], self.arguments)
         found = launch_record.record(self.file(mix), *place, rows, context, draft=self.drafter())
         block, target, ring = launch_record.parts(found)
         times = (sparse_model.DRAFTER.layers, LAYERS // launch_record.PERIOD, sparse_model.DRAFTER.layers)
+        # Taps lie behind some layers only: they would hide that the layers are alike.
+        taps = [launch for launch in target if launch.kernel == "luce_tap"]
+        target = [launch for launch in target if launch.kernel != "luce_tap"]
         launches = [launch_record.stretch(part, n) for part, n in zip((block, target, ring), times, strict=True)]
+        launches[1] += taps
         # What the drafter sees of the context is its window.
         seen = (min(context, max(sparse_model.DRAFTER.window)), context, 0)
         steps = tuple(Step(card, self.codes[name], part, rows, c) for part, c in zip(launches, seen, strict=True))
         for what, step in zip(("draft", "verify", "ring"), steps, strict=True):
             self.steps[name, f"{mix}, {what}", rows, context, LAYERS] = step
-        return steps
+        return Drafted(*steps)
 
     def step(self, name: str, mix: str, rows: int, context: int, layers: int = LAYERS) -> Step:
         key = (name, mix, rows, context, layers)
@@ -237,7 +256,7 @@ class Model:
             )
         return self.steps[key]
 
-    def measured(self, profiles: list[roofline_profile.Profile]) -> list[tuple[dict[str, Any], Step]]:
+    def measured(self, profiles: list[roofline_profile.Profile]) -> list[tuple[dict[str, Any], Step | Drafted]]:
         rows = self.facts["measured"]
         if profiles:
             place = {"card": "h200", "commit": "profile"}
@@ -245,14 +264,18 @@ class Model:
                 {**place, "mix": p.mix, "context": p.context, "rows": p.rows, "ms": p.ms, "layers": p.layers}
                 for p in profiles
             ]
-        return [
-            (row, self.step(row["card"], row["mix"], row["rows"], row["context"], row.get("layers", LAYERS)))
-            for row in rows
-            if row["card"] in self.codes
-        ]
+        found: list[tuple[dict[str, Any], Step | Drafted]] = []
+        for row in rows:
+            if row["card"] in self.codes:
+                place = (row["card"], row["mix"], row["rows"], row["context"])
+                drafted = row.get("drafted", False)
+                found.append(
+                    (row, self.drafted_step(*place) if drafted else self.step(*place, row.get("layers", LAYERS)))
+                )
+        return found
 
 
-def fit(measured: list[tuple[dict[str, Any], Step]]) -> float:
+def fit(measured: list[tuple[dict[str, Any], Step | Drafted]]) -> float:
     """The share of a latency with the least squared error of the logarithm."""
 
     def error(exposed: float) -> float:
@@ -262,19 +285,22 @@ def fit(measured: list[tuple[dict[str, Any], Step]]) -> float:
     return min((coarse + e / 100 for e in range(-9, 10)), key=error)
 
 
-def compare(measured: list[tuple[dict[str, Any], Step]], exposed: float) -> list[dict[str, Any]]:
+def compare(measured: list[tuple[dict[str, Any], Step | Drafted]], exposed: float) -> list[dict[str, Any]]:
     return [{**row, "model_ms": step.ms(exposed), "ratio": step.ms(exposed) / row["ms"]} for row, step in measured]
 
 
 def predict(model: Model, name: str, mix: str, context: int, exposed: float) -> list[dict[str, Any]]:
     """Plain decode, and steps of the two blocks with their drafts in one go."""
     out = []
-    for rows, tokens in ((1, 1.0), *((int(w), e) for w, e in model.facts["tokens_a_step"].items() if w.isdigit())):
+    blocks = [(int(w), e) for w, e in model.facts["tokens_a_step"].items() if w.isdigit()]
+    for rows, tokens in ((1, 1.0), *blocks):
+        if context > DEEP and rows > DEEP_ROWS:
+            continue
         if rows == 1:
             step, draft = model.step(name, mix, rows, context), 0.0
         else:
-            block, step, ring = model.drafted_step(name, mix, rows, context)
-            draft = block.ms(exposed) + ring.ms(exposed)
+            whole = model.drafted_step(name, mix, rows, context)
+            step, draft = whole.verify, whole.draft_ms(exposed)
         verify = step.ms(exposed)
         row = {"card": name, "mix": mix, "context": context, "rows": rows, "tokens_a_step": tokens, "step_ms": verify}
         row["bytes_ms"] = step.weights / model.facts["cards"][name]["read_gb_s"] / 1e6
@@ -287,6 +313,7 @@ def print_measured(checked: list[dict[str, Any]], exposed: float) -> None:
     for row in checked:
         near = "" if abs(row["ratio"] - 1) <= WITHIN else f"  MORE THAN {WITHIN:.0%} OFF"
         place = f"{row['card']} {row['commit']} {row['mix']} context {row['context']:6} rows {row['rows']:3}"
+        place += " and their draft" if row.get("drafted") else ""
         print(
             f"  {place}: measured {row['ms']:6.2f} ms, model {row['model_ms']:6.2f} ms, ratio {row['ratio']:.2f}{near}"
         )

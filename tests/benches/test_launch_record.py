@@ -87,8 +87,11 @@ def test_a_step_with_its_draft(tmp_path: Path, vendor: str, chip: str) -> None:
     streamed = sum(
         t.nbytes for t in _core.GGUFFile(str(draft)).tensors if t.type == "q8_0" and "selector" not in t.name
     )
+    head = next(t.nbytes for t in _core.GGUFFile(str(path)).tensors if t.name == "output.weight")
     assert sum(a.weights for a in ring) > 0
-    assert streamed <= sum(a.weights for a in [*block, *ring])  # and the target's head
+    assert (
+        streamed + head <= sum(a.weights for a in [*block, *ring]) <= (streamed + head) * 1.2
+    )  # keys and values are read twice
     longer = step(5)
     for part, more in ((block, longer[0]), (ring, longer[2])):
         assert [a.kernel for a in stretch(part, 5)] == [a.kernel for a in more]
