@@ -15,17 +15,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import lucebox
 from lucebox.engine import BUNDLED, BUNDLED_DRAFTERS, Engine
 from lucebox.prompts import KINDS, PROMPTS
+from servers import serving
 
 PORT = 8479
 DRAFT = ["--spec-type", "draft-dflash", "--spec-draft-n-max", "7"]
@@ -53,22 +51,9 @@ def in_type(source: Path, target: Path, name: str) -> Path:
     return target
 
 
-@contextmanager
-def llama_server(binary: Path, model: Path, port: int, threads: int, *more: str) -> Iterator[str]:
+def llama_server(binary: Path, model: Path, port: int, threads: int, *more: Any) -> AbstractContextManager[str]:
     command = [binary, "-m", model, "--port", port, "-c", 1024, "-t", threads, "-np", 1, *more]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(url + "/health").read()
-                break
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    return serving(command, f"http://127.0.0.1:{port}")
 
 
 def theirs(url: str, ids: list[int], tokens: int) -> tuple[list[int], dict[str, Any]]:

@@ -16,40 +16,17 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from lucebox import _core
 from lucebox.engine import BUNDLED, BUNDLED_DRAFTERS
 from lucebox.selftest import tiny_draft
+from servers import serving
 
 PORT = 8483
 DRAFT = ["--spec-type", "draft-dflash", "--spec-draft-n-max", "7"]
-
-
-@contextmanager
-def running(command: list[Any]) -> Iterator[None]:
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def wait_for(url: str) -> None:
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(url + "/health").read()
-            return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.2)
-    sys.exit(f"{url} does not answer")
 
 
 def random_drafter(model: Path, path: Path) -> Path:
@@ -106,8 +83,7 @@ def main() -> None:
     with ExitStack() as servers:
         folder = Path(servers.enter_context(tempfile.TemporaryDirectory()))
         for url, command in zip(urls, commands(args, folder), strict=True):
-            servers.enter_context(running(command))
-            wait_for(url)
+            servers.enter_context(serving(command, url))
         output = subprocess.run(list(map(str, bench)), check=True, stdout=subprocess.PIPE, text=True).stdout
     report = json.loads(output)
     if args.json:
